@@ -153,8 +153,9 @@ USE_I18N = True
 USE_TZ = True
 
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
-WHITENOISE_USE_FINDERS = True
+# Where collectstatic put the files; without it they are served from where they lie.
+STATIC_ROOT = env.str("STATIC_ROOT", default=None)
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
 
 EMAIL_BACKEND = env.str("EMAIL_BACKEND", default="django.core.mail.backends.smtp.EmailBackend")
 EMAIL_HOST = env.str("EMAIL_HOST", default="localhost")
@@ -163,6 +164,8 @@ EMAIL_HOST_USER = env.str("EMAIL_HOST_USER", default="")
 EMAIL_HOST_PASSWORD = env.str("EMAIL_HOST_PASSWORD", default="")
 EMAIL_USE_TLS = env.bool("EMAIL_USE_TLS", default=False)
 EMAIL_TIMEOUT = 10
+# Where the file backend puts messages; the demo uses it.
+EMAIL_FILE_PATH = env.str("EMAIL_FILE_PATH", default=None)
 DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", default="escalations@localhost")
 # The address people reach the pages at, used for links in messages.
 PUBLIC_URL = env.str("PUBLIC_URL", default=_stack.web if _stack else "http://localhost:8000")

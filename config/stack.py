@@ -1,5 +1,6 @@
 """stack.json: where a running `make demo` says how to reach it, and how other commands find it."""
 
+import fcntl
 import json
 import os
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from pathlib import Path
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 STACK_FILE = "stack.json"
+LOCK_FILE = "lock"
 
 
 @dataclass(frozen=True)
@@ -30,23 +32,37 @@ def data_folder() -> Path:
 
 def read_stack(folder: Path) -> Stack | None:
     """The stack whose launcher is alive, or None."""
+    if not is_in_use(folder):
+        return None
     try:
-        values = json.loads((folder / STACK_FILE).read_text())
-        stack = Stack(**values)
-        os.kill(stack.pid, 0)
-    except PermissionError:
-        return stack
+        return Stack(**json.loads((folder / STACK_FILE).read_text()))
     except (OSError, ValueError, TypeError):
         return None
-    return stack
+
+
+def is_in_use(folder: Path) -> bool:
+    """Whether a launcher holds the folder's lock; a pid would be fooled by zombies and reuse."""
+    try:
+        with (folder / LOCK_FILE).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def write_stack(folder: Path, stack: Stack) -> None:
-    """Publish the stack; the file holds secrets, so only its owner may read it."""
-    path = folder / STACK_FILE
-    temporary = path.with_suffix(".new")
+    """Publish the stack; it holds passwords."""
+    write_secret(folder / STACK_FILE, json.dumps(stack.__dict__, indent=2) + "\n")
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Write a file whole or not at all, readable by its owner only."""
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.unlink(missing_ok=True)
     temporary.touch(0o600)
-    temporary.write_text(json.dumps(stack.__dict__, indent=2) + "\n")
+    temporary.write_text(text)
     temporary.replace(path)
 
 

@@ -1,0 +1,152 @@
+"""The hash chain: one canonical text for writer and verifier, and the checks that recompute it."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from django.db import models
+
+from disputes.models import AuditEntry, Dispute
+
+ZEROS = "0" * 64
+_MICROSECOND = timedelta(microseconds=1)
+
+# Every column that folding the log must give back; the row's own proof columns are left out.
+FOLDED: dict[str, models.Field] = {
+    field.attname: field
+    for field in Dispute._meta.concrete_fields
+    if field.attname not in {"id", "version", "audit_head"}
+}
+_SCALE = {
+    name: Decimal(1).scaleb(-field.decimal_places)
+    for name, field in FOLDED.items()
+    if isinstance(field, models.DecimalField)
+}
+
+
+def canonical(name: str, value: object) -> object:
+    """A column's value as the log and the chain write it: JSON that reads back the same.
+
+    Instants are UTC with six digits, amounts carry the column's decimals, spans are whole
+    microseconds in words that Postgres reads as an interval.
+    """
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return f"{value.quantize(_SCALE[name]):f}"
+    if isinstance(value, timedelta):
+        return f"{value // _MICROSECOND} microseconds"
+    if isinstance(value, UUID):
+        return str(value)
+    return value
+
+
+# The columns of an entry that the hash seals, in this order; recorded_at and id are not sealed.
+SEALED = (
+    "dispute_id",
+    "version",
+    "action",
+    "actor_id",
+    "actor_label",
+    "at",
+    "from_status",
+    "to_status",
+    "from_tier_id",
+    "to_tier_id",
+    "from_due_at",
+    "to_due_at",
+    "deadline_no",
+    "match_decision",
+    "trace_id",
+    "source_hash",
+    "reason",
+    "changes",
+    "prev_hash",
+)
+
+
+def entry_hash(entry: Mapping[str, object]) -> str:
+    """sha-256 (hex) of the entry's canonical text; `entry` holds canonical values of SEALED."""
+    text = json.dumps(
+        [entry[name] for name in SEALED],
+        ensure_ascii=False,
+        separators=(",", ":"),
+        sort_keys=True,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sealed_values(entry: AuditEntry) -> dict[str, object]:
+    """A stored entry as `entry_hash` wants it."""
+    return {name: canonical(name, getattr(entry, name)) for name in SEALED}
+
+
+def digest_of_note(salt: str, text: str) -> str:
+    """What the chain keeps of a free text that may be erased later."""
+    return "sha256:" + hashlib.sha256(f"{salt}:{text}".encode()).hexdigest()
+
+
+def new_salt() -> str:
+    """A random salt, so that short notes cannot be guessed from their digest."""
+    return secrets.token_hex(16)
+
+
+def fold(entries: Iterator[AuditEntry] | list[AuditEntry]) -> dict[str, object]:
+    """The canonical row that the entries of one dispute, in order, add up to."""
+    row: dict[str, object] = dict.fromkeys(FOLDED)
+    for entry in entries:
+        for name, (_, new) in entry.changes.items():
+            row[name] = new
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The first thing that is wrong with a dispute's log."""
+
+    dispute_id: UUID
+    version: int
+    what: str
+
+
+def verify_dispute(dispute: Dispute, entries: list[AuditEntry]) -> Fault | None:
+    """Recompute one dispute's chain: gapless versions, hashes, and the fold equal to the row."""
+    prev_hash = ZEROS
+    for expected, entry in enumerate(entries, start=1):
+        if entry.version != expected:
+            return Fault(dispute.id, expected, "the entry is missing")
+        if entry.prev_hash != prev_hash:
+            return Fault(dispute.id, expected, "does not follow the entry before it")
+        if entry.hash != entry_hash(sealed_values(entry)):
+            return Fault(dispute.id, expected, "was altered after it was written")
+        prev_hash = entry.hash
+    if len(entries) != dispute.version or dispute.audit_head != prev_hash:
+        return Fault(dispute.id, len(entries) + 1, "the row and the end of its log differ")
+    folded = fold(entries)
+    for name in FOLDED:
+        value = canonical(name, getattr(dispute, name))
+        if folded[name] != value:
+            return Fault(
+                dispute.id, dispute.version, f"{name} is {value!r}, the log says {folded[name]!r}"
+            )
+    return None
+
+
+def verify(dispute_id: UUID | None = None, *, batch: int = 500) -> Iterator[Fault | None]:
+    """Verify one dispute or all, in bounded memory: yields a Fault or None for each dispute."""
+    disputes = Dispute.objects.order_by("id")
+    if dispute_id is not None:
+        disputes = disputes.filter(id=dispute_id)
+    last: UUID | None = None
+    while rows := list((disputes.filter(id__gt=last) if last else disputes)[:batch]):
+        entries: dict[UUID, list[AuditEntry]] = {row.id: [] for row in rows}
+        for entry in AuditEntry.objects.filter(dispute__in=entries).order_by("dispute", "version"):
+            entries[entry.dispute_id].append(entry)
+        for row in rows:
+            yield verify_dispute(row, entries[row.id])
+        last = rows[-1].id

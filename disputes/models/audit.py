@@ -1,0 +1,164 @@
+"""The append-only, hash-chained log of every change, and the erasable free text beside it."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Func, Q
+from django.utils.translation import gettext_lazy as _
+
+from disputes.models.disputes import Dispute
+from disputes.models.ladders import Tier
+
+
+class ClockTimestamp(Func):
+    """Postgres' clock_timestamp(): the real instant, even inside a long transaction."""
+
+    function = "clock_timestamp"
+    output_field = models.DateTimeField()
+
+
+class AuditEntry(models.Model):
+    """One change of one dispute: who, when, from what to what, and the hash that seals it."""
+
+    class Action(models.TextChoices):
+        CREATED = "created", _("created")
+        CREATED_CLOSED = "created_closed", _("recorded as already closed")
+        PROMOTED = "promoted", _("escalated")
+        EXHAUSTED = "exhausted", _("reached the top of the ladder")
+        HOLD_EXPIRED = "hold_expired", _("hold ended")
+        PAUSE_EXPIRED = "pause_expired", _("pause ended")
+        PROPOSAL_EXPIRED = "proposal_expired", _("approval ended")
+        ACKNOWLEDGED = "acknowledged", _("acknowledged")
+        ASSIGNED = "assigned", _("assigned")
+        RELEASED = "released", _("released")
+        HOLD_EXTENDED = "hold_extended", _("hold extended")
+        ESCALATED = "escalated", _("escalated by hand")
+        SENT_BACK = "sent_back", _("sent back")
+        PAUSED = "paused", _("paused")
+        RESUMED = "resumed", _("resumed")
+        PROPOSED = "proposed", _("outcome proposed")
+        APPROVED = "approved", _("outcome approved")
+        RETURNED = "returned", _("proposal returned")
+        RESOLVED = "resolved", _("resolved")
+        REOPENED = "reopened", _("reopened")
+        FACTS_CHANGED = "facts_changed", _("facts changed at the source")
+        CLOSED_AT_SOURCE = "closed_at_source", _("closed at the source")
+        BAND_CHANGED = "band_changed", _("band changed")
+        LADDER_MOVED = "ladder_moved", _("moved to another ladder")
+        REVISION_MOVED = "revision_moved", _("moved to a new revision")
+
+    # The actions by which the clock ends a deadline: each deadline number once.
+    CLOCK_ACTIONS = (
+        Action.PROMOTED,
+        Action.EXHAUSTED,
+        Action.HOLD_EXPIRED,
+        Action.PAUSE_EXPIRED,
+        Action.PROPOSAL_EXPIRED,
+    )
+
+    dispute = models.ForeignKey(
+        Dispute, on_delete=models.PROTECT, related_name="audit", db_index=False
+    )
+    version = models.PositiveIntegerField(_("version"))
+    action = models.CharField(_("action"), max_length=20, choices=Action)
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        verbose_name=_("actor"),
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+    )
+    actor_label = models.CharField(_("actor's name"), max_length=160)
+    at = models.DateTimeField(_("at"))
+    recorded_at = models.DateTimeField(_("recorded"), db_default=ClockTimestamp())
+    from_status = models.CharField(max_length=12, blank=True)
+    to_status = models.CharField(max_length=12)
+    from_tier = models.ForeignKey(
+        Tier, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False
+    )
+    to_tier = models.ForeignKey(
+        Tier, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    from_due_at = models.DateTimeField(null=True, blank=True)
+    to_due_at = models.DateTimeField(null=True, blank=True)
+    # The number of the deadline that this entry ended, where the clock ended one.
+    deadline_no = models.PositiveIntegerField(null=True, blank=True)
+    match_decision = models.CharField(max_length=60, blank=True)
+    trace_id = models.UUIDField()
+    source_hash = models.CharField(max_length=64)
+    # A short code, or "sha256:" and the salted digest of the free text kept in Note.
+    reason = models.CharField(max_length=80, blank=True)
+    # field -> [old, new] in canonical text; folding all entries of a dispute gives its row.
+    changes = models.JSONField(default=dict)
+    prev_hash = models.CharField(max_length=64)
+    hash = models.CharField(max_length=64)
+
+    class Meta:
+        verbose_name = _("audit entry")
+        verbose_name_plural = _("audit entries")
+        ordering = ["dispute", "version"]
+        constraints = [
+            models.UniqueConstraint("dispute", "version", name="one_audit_entry_per_version"),
+            models.UniqueConstraint(
+                "dispute",
+                "deadline_no",
+                condition=Q(deadline_no__isnull=False),
+                name="each_deadline_ends_at_most_once",
+            ),
+            models.CheckConstraint(
+                name="clock_entry_names_its_deadline",
+                condition=Q(
+                    action__in=[
+                        "promoted",
+                        "exhausted",
+                        "hold_expired",
+                        "pause_expired",
+                        "proposal_expired",
+                    ],
+                    deadline_no__isnull=False,
+                    from_due_at__isnull=False,
+                )
+                | ~Q(
+                    action__in=[
+                        "promoted",
+                        "exhausted",
+                        "hold_expired",
+                        "pause_expired",
+                        "proposal_expired",
+                    ]
+                )
+                & Q(deadline_no__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="the_clock_is_never_early",
+                condition=Q(deadline_no__isnull=True) | Q(at__gte=F("from_due_at")),
+            ),
+            models.CheckConstraint(
+                name="chain_starts_with_zeros",
+                condition=~Q(version=1) | Q(prev_hash="0" * 64),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.dispute_id} v{self.version} {self.action}"
+
+
+class Note(models.Model):
+    """Free text of a change. Erasable: the chain holds only a salted digest of it."""
+
+    dispute = models.ForeignKey(Dispute, on_delete=models.PROTECT, related_name="notes")
+    version = models.PositiveIntegerField()
+    salt = models.CharField(max_length=32)
+    text = models.TextField(blank=True)
+    erased_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("note")
+        verbose_name_plural = _("notes")
+        constraints = [
+            models.UniqueConstraint("dispute", "version", name="one_note_per_version"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.dispute_id} v{self.version}"

@@ -1,0 +1,41 @@
+"""System checks of the clock's settings. A process with bad settings does not start."""
+
+from collections.abc import Sequence
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
+from django.utils.module_loading import import_string
+
+from escalation.conf import problems
+
+
+@register("escalation")
+def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: object) -> list[CheckMessage]:
+    """Unknown names, wrong types, values out of range, and what does not fit together."""
+    found = problems(settings.ESCALATION)
+    if found:
+        return [Error(each.message, hint=each.hint, id=each.id) for each in found]
+    return [
+        message
+        for path in settings.ESCALATION.get("duties", ())
+        if (message := _check_duty(path)) is not None
+    ]
+
+
+def _check_duty(path: str) -> CheckMessage | None:
+    try:
+        duty = import_string(path)
+    except ImportError as error:
+        return Error(
+            f'ESCALATION["duties"] names {path}, which cannot be imported: {error}.',
+            hint="Give the dotted path of a function, or remove it from the list.",
+            id="escalation.E008",
+        )
+    if callable(duty):
+        return None
+    return Error(
+        f'ESCALATION["duties"] names {path}, which is not a function.',
+        hint="Give the dotted path of a function, or remove it from the list.",
+        id="escalation.E008",
+    )
