@@ -1,4 +1,4 @@
-"""Where the PostgreSQL and Valkey programs are, and how PostgreSQL may run when we are root.
+"""Where the PostgreSQL and Valkey programs are, and how PostgreSQL may run as no ordinary user.
 
 Promise: no user is added, no folder above the data folder changes its mode.
 """
@@ -76,7 +76,7 @@ def _machine() -> str:
 
 @functools.cache
 def namespace_prefix() -> tuple[str, ...]:
-    """As root: the words before a command that let PostgreSQL believe it is not root.
+    """The words before a command that let PostgreSQL believe it is an ordinary user.
 
     Empty where the kernel or the container forbids user namespaces. The death signal is asked
     for inside, because the change of credentials clears the one asked for before.

@@ -23,6 +23,8 @@ DATABASE = "escalations"
 MAX_CONNECTIONS = 200
 NOT_DURABLE = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off")
 NOBODY = "nobody"
+# In the data folder: where the cluster is, if it cannot be there.
+FOLDER_NOTE = "postgres-folder"
 
 
 @dataclass(frozen=True)
@@ -36,18 +38,32 @@ class Account:
 
 
 def account_for(data: Path) -> Account:
-    """PostgreSQL refuses to be root, so as root it gets a namespace of its own, or `nobody`."""
+    """PostgreSQL refuses to be root and to be a user without a name.
+
+    Both get a namespace of their own, or, as root where there are none, the user `nobody`.
+    """
     programs = postgres_bin()
-    if os.geteuid() != 0:
+    is_root = os.geteuid() == 0
+    if not is_root and _has_name(os.geteuid()):
         return Account((), None, programs, data)
     if prefix := namespace_prefix():
         return Account(prefix, None, programs, data)
-    return _nobody_account(data, programs)
+    if is_root:
+        return _nobody_account(data, programs)
+    raise ServerFailed(f"PostgreSQL needs a user with a name; user {os.geteuid()} has none.")
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
 
 
 def _nobody_account(data: Path, programs: Path) -> Account:
     """No user namespaces here: `nobody` works in a private folder that it can reach."""
-    note = data / "postgres-folder"
+    note = data / FOLDER_NOTE
     folder = Path(note.read_text()) if note.exists() else None
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="escalations-postgres-"))
@@ -57,9 +73,32 @@ def _nobody_account(data: Path, programs: Path) -> Account:
     elif not folder.is_dir():
         raise ServerFailed(f"The data were in {folder}: gone. Remove {data} to start anew.")
     if not _nobody_may_run(programs / "postgres"):
-        shutil.copytree(programs.parent, folder / "install", symlinks=True, dirs_exist_ok=True)
-        programs = folder / "install" / programs.name
+        programs = _copy_programs(programs, folder / "install")
     return Account((), NOBODY, programs, folder)
+
+
+def _copy_programs(programs: Path, target: Path) -> Path:
+    """Copy an installation with the libraries that a wheel keeps beside its package."""
+    installation, package = programs.parent, programs.parent.parent
+    libraries = package.with_name(f"{package.name}.libs")
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(installation, target / package.name / installation.name, symlinks=True)
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name)
+    return target / package.name / installation.name / programs.name
+
+
+def cluster_folder(data: Path) -> Path:
+    """Where the cluster of a data folder is."""
+    note = data / FOLDER_NOTE
+    return (Path(note.read_text()) if note.exists() else data) / "postgres"
+
+
+def remove_outside_data(data: Path) -> None:
+    """Remove what had to live outside the data folder; for tests, whose data are not kept."""
+    note = data / FOLDER_NOTE
+    if note.exists():
+        shutil.rmtree(note.read_text())
 
 
 def _nobody_may_run(program: Path) -> bool:

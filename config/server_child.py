@@ -25,7 +25,8 @@ from config.processes import (
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
-START_ATTEMPTS = 3
+START_ATTEMPTS = 4
+RETRY_AFTER_S = 0.3
 LOG_END_CHARACTERS = 2000
 
 
@@ -55,23 +56,26 @@ class ServerChild:
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> Self:
-        """Start on a free port; another process may take the port first, so more than once."""
-        for attempt in range(1, START_ATTEMPTS + 1):
-            self.port = free_port()
-            self._spawn()
-            if self._came_up():
-                return self
-            self.stop()
-            if attempt < START_ATTEMPTS:
-                time.sleep(0.2 * attempt)
-        end = self.log.read_text(errors="replace")[-LOG_END_CHARACTERS:]
-        raise ServerFailed(f"{self.name} did not start. The end of {self.log}:\n{end}")
+        """Start on a free port."""
+        self._start(free_port)
+        return self
 
     def start_again(self) -> None:
         """Bring a dead server back at the address that others already know."""
-        self._spawn()
-        if not self._came_up():
-            raise ServerFailed(f"{self.name} died and does not come back; see {self.log}")
+        self._start(lambda: self.port)
+
+    def _start(self, choose_port: Callable[[], int]) -> None:
+        """More than once: another process may take the port first, or a dead server's children
+        may still hold its memory."""
+        for attempt in range(START_ATTEMPTS):
+            time.sleep(RETRY_AFTER_S * attempt)
+            self.port = choose_port()
+            self._spawn()
+            if self._came_up():
+                return
+            self.stop()
+        end = self.log.read_text(errors="replace")[-LOG_END_CHARACTERS:]
+        raise ServerFailed(f"{self.name} did not start. The end of {self.log}:\n{end}")
 
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None

@@ -26,12 +26,12 @@ def _required(name: str, from_stack: str | None) -> str:
     return value
 
 
-SECRET_KEY = _required("SECRET_KEY", _stack and _stack.secret_key)
-DATABASE_URL = _required("DATABASE_URL", _stack and _stack.database_url)
+SECRET_KEY = _required("SECRET_KEY", _stack.secret_key if _stack else None)
+DATABASE_URL = _required("DATABASE_URL", _stack.database_url if _stack else None)
 DATABASE_OWNER_URL = env.str(
     "DATABASE_OWNER_URL", default=_stack.database_owner_url if _stack else DATABASE_URL
 )
-REDIS_URL = _required("REDIS_URL", _stack and _stack.redis_url)
+REDIS_URL = _required("REDIS_URL", _stack.redis_url if _stack else None)
 TIMELINE_REDIS_URL = env.str("TIMELINE_REDIS_URL", default=REDIS_URL)
 
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])

@@ -23,6 +23,8 @@ MAX_BACKOFF_S = 10.0
 HEALTHY_AFTER_S = 10.0
 GRACE_S = 10.0
 LOOK_EVERY_S = 0.1
+# The last lines of a command that ended; a child that escaped may hold the pipe open for longer.
+READER_PATIENCE_S = 1.0
 
 
 class StopRequested(BaseException):
@@ -32,7 +34,9 @@ class StopRequested(BaseException):
 @contextlib.contextmanager
 def signals_raise_stop() -> Iterator[None]:
     """Ctrl-C, SIGTERM and a closed terminal raise StopRequested once; later ones change nothing."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # else started with nohup
+        signals.append(signal.SIGHUP)
 
     def stop(signum: int, frame: object) -> None:
         for each in signals:
@@ -54,6 +58,7 @@ class SupervisedCommand:
     name: str
     command: Sequence[str]
     process: subprocess.Popen[str] | None = None
+    reader: threading.Thread | None = None
     started_at: float = 0.0
     start_next_at: float = 0.0
     backoff_s: float = FIRST_BACKOFF_S
@@ -124,6 +129,8 @@ class Supervisor:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        for reader in [one.reader for one in self.supervised if one.reader]:
+            reader.join(READER_PATIENCE_S)
 
     def _spawn(self, one: SupervisedCommand) -> None:
         one.started_at = time.monotonic()
@@ -141,13 +148,15 @@ class Supervisor:
             # whose launcher was killed.
             preexec_fn=dies_with_parent(signal.SIGKILL),
         )
-        threading.Thread(
+        one.reader = threading.Thread(
             target=self._copy_output, args=(one.name, one.process.stdout), daemon=True
-        ).start()
+        )
+        one.reader.start()
 
     def _copy_output(self, name: str, output: IO[str] | None) -> None:
-        for line in output or ():
-            self.say(f"{name:<{self.width}} | {line.rstrip()}")
+        with output or contextlib.nullcontext():
+            for line in output or ():
+                self.say(f"{name:<{self.width}} | {line.rstrip()}")
 
 
 def say(line: str) -> None:

@@ -84,9 +84,7 @@ def forget_cached_tiers() -> None:
 def live_tiers(ladder_slug: str = "default") -> tuple[TierFacts, ...]:
     """The tiers that new disputes of this ladder get. Raises LadderError where there are none."""
     revision_id = (
-        LadderRevision.objects.filter(
-            ladder__slug=ladder_slug, state=LadderRevision.State.LIVE
-        )
+        LadderRevision.objects.filter(ladder__slug=ladder_slug, state=LadderRevision.State.LIVE)
         .values_list("pk", flat=True)
         .first()
     )

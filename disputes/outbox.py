@@ -39,9 +39,8 @@ def reviewers_of(queue_ids: Iterable[int]) -> Mapping[int, tuple[Recipient, ...]
     """
     wanted = set(queue_ids)
     channels = {
-        pk: tuple(names) for pk, names in Queue.objects.filter(pk__in=wanted).values_list(
-            "pk", "channels"
-        )
+        pk: tuple(names)
+        for pk, names in Queue.objects.filter(pk__in=wanted).values_list("pk", "channels")
     }
     people: dict[int, list[int]] = {pk: [] for pk in wanted}
     members = (
@@ -161,6 +160,17 @@ def still_wanted(message: Notification) -> bool:
     if message.event in Notification.CANCELLED_BY_ACKNOWLEDGEMENT:
         return dispute.status == Dispute.Status.OPEN and dispute.tier_id == message.tier_id
     return True
+
+
+def confirm_wanted(message: Notification, *, now: datetime) -> bool:
+    """Look again right before sending; a message no longer wanted is cancelled instead."""
+    message.dispute.refresh_from_db()
+    if still_wanted(message):
+        return True
+    Notification.objects.filter(pk=message.pk, status=Notification.Status.SENDING).update(
+        status=Notification.Status.CANCELLED, finished_at=now
+    )
+    return False
 
 
 def mark_sent(messages: Sequence[Notification], *, now: datetime) -> int:

@@ -12,8 +12,8 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 
 from disputes.exceptions import NotPermitted
-from disputes.models import Dispute, Queue
 from disputes.ladders import tier_facts
+from disputes.models import Dispute, Queue
 
 User = get_user_model()
 Anyone = AbstractBaseUser | AnonymousUser

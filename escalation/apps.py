@@ -1,5 +1,20 @@
+"""The clock: when a deadline passes, the dispute moves on."""
+
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 
 class EscalationConfig(AppConfig):
+    """Connects the receivers and the system checks."""
+
     name = "escalation"
+    verbose_name = _("Escalation")
+
+    def ready(self) -> None:
+        """Everything this app hears of the ground floor is connected here."""
+        from disputes.signals import disputes_changed, notifications_queued
+        from escalation import checks  # noqa: F401 (registers the system checks)
+        from escalation.receivers import on_disputes_changed, on_notifications_queued
+
+        disputes_changed.connect(on_disputes_changed, dispatch_uid="escalation.timeline")
+        notifications_queued.connect(on_notifications_queued, dispatch_uid="escalation.bell")

@@ -62,6 +62,21 @@ def _client(url: str, kind: Kind) -> Redis:
     )
 
 
+def bell_client() -> Redis:
+    """A client for RQ's queues, as impatient as a request: ringing may never hold anybody up."""
+    return _bell_client(settings.REDIS_URL)
+
+
+@lru_cache(maxsize=8)
+def _bell_client(url: str) -> Redis:
+    return Redis.from_url(
+        url,
+        socket_connect_timeout=REQUEST_TIMEOUT_S,
+        socket_timeout=REQUEST_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
 def refuse_evicting_policy(client: Redis) -> None:
     """Raise UnfitRedis where Redis may evict: `volatile-*` loses locks, `allkeys-*` the timeline.
 

@@ -350,6 +350,11 @@ def earliest(*, client: Redis | None = None) -> int | None:
     return None
 
 
+def server_now(*, client: Redis | None = None) -> datetime:
+    """Redis' own clock, which decides nothing but how long a claim lasts."""
+    return _now_of(client or timeline_client())
+
+
 def _newest(entries: Sequence[Entry]) -> Iterable[Entry]:
     """One entry per id: within one script all versions are compared before any is written."""
     newest: dict[str, Entry] = {}

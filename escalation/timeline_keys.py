@@ -28,11 +28,13 @@ class Keys:
     lock: str
     fence: str
     epoch: str
+    rebuild: str
     wake: str
+    bell: str
 
 
 def keys() -> Keys:
-    """The keys of this deployment; payload, lock and fence are prefixes of an id."""
+    """The keys of this deployment; payload, lock and fence precede an id, bell a queue."""
     tag = f"{conf().prefix}{{escalations}}:"
     return Keys(
         pending=f"{tag}pending",
@@ -40,7 +42,9 @@ def keys() -> Keys:
         lock=f"{tag}lock:",
         fence=f"{tag}fence:",
         epoch=f"{tag}epoch",
+        rebuild=f"{tag}rebuild",
         wake=f"{tag}wake",
+        bell=f"{tag}bell:",
     )
 
 

@@ -66,6 +66,19 @@ def payload_versions(ids: Sequence[str], *, client: Redis | None = None) -> dict
     return found
 
 
+def known_versions(ids: Sequence[str], *, client: Redis | None = None) -> dict[str, int]:
+    """The newest version that Redis has of each id, in a payload or a fence; 0 for none."""
+    client = client or timeline_client()
+    name = keys()
+    found: dict[str, int] = {}
+    payloads = payload_versions(ids, client=client)
+    for chunk in chunks(ids):
+        fences = client.mget([name.fence + dispute_id for dispute_id in chunk])
+        for dispute_id, fence in zip(chunk, fences, strict=True):
+            found[dispute_id] = max(payloads[dispute_id] or 0, int(fence or 0))
+    return found
+
+
 def locks_held(ids: Sequence[str], *, client: Redis | None = None) -> dict[str, str]:
     """Who holds which of these ids: id -> token."""
     client = client or timeline_client()

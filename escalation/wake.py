@@ -60,7 +60,7 @@ class Waker:
 
     def _hear(self, timeout_s: float) -> dict[str, object] | None:
         if self._pubsub is None:
-            self._pubsub = self._client.pubsub()  # type: ignore[no-untyped-call]
+            self._pubsub = self._client.pubsub()
             self._pubsub.subscribe(keys().wake)
         return cast("dict[str, object] | None", self._pubsub.get_message(timeout=timeout_s))
 

@@ -20,6 +20,7 @@ from pytest_django import DjangoDbBlocker
 # Rows that migrations and post_migrate made; tests rely on them and never change them.
 KEPT_TABLES = ("django_migrations", "django_content_type", "auth_permission")
 LOCK_WAIT_MS = 10_000
+FEW_ROWS = 1000
 
 
 @pytest.fixture(scope="session")
@@ -77,31 +78,45 @@ def owner_connection(db: None) -> Iterator[psycopg.Connection]:
 
 
 def empty_all_tables() -> None:
-    """Truncate every table but the kept ones; user triggers that refuse it are off meanwhile.
+    """Empty every table but the kept ones; user triggers that refuse it are off meanwhile.
 
     One transaction as table owner: nobody else ever sees the triggers off. A test that left a
     transaction open shows up as a lock timeout here.
     """
     with connect_as_owner() as connection, connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
-        rows = connection.execute(
-            """
-            SELECT c.relname, EXISTS (
-                SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
-            FROM pg_class c
-            WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p')
-              AND c.relname <> ALL (%s)
-            ORDER BY c.relname
-            """,
-            [list(KEPT_TABLES)],
-        ).fetchall()
-        guarded = [sql.Identifier(name) for name, has_triggers in rows if has_triggers]
-        for table in guarded:
+        rows = rows_up_to(connection, FEW_ROWS + 1)
+        if max(rows.values()) <= FEW_ROWS:
+            # Much faster than TRUNCATE, which makes new files for every table and index.
+            empty, words = [name for name in rows if rows[name]], "DELETE FROM {}"
+        else:
+            empty, words = list(rows), "TRUNCATE {} CASCADE"
+        tables = [sql.Identifier(name) for name in empty]
+        for table in tables:
             connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(table))
-        tables = sql.SQL(", ").join(sql.Identifier(name) for name, _ in rows)
-        connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY").format(tables))
-        for table in guarded:
+        for table in tables:
+            connection.execute(sql.SQL(words).format(table))
+        connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        for table in tables:
             connection.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(table))
+
+
+def rows_up_to(connection: psycopg.Connection, limit: int) -> dict[str, int]:
+    """How many rows each table to be emptied has, counted no further than the limit."""
+    names = connection.execute(
+        """
+        SELECT relname FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> ALL (%s)
+        """,
+        [list(KEPT_TABLES)],
+    ).fetchall()
+    counts = [
+        sql.SQL("SELECT {}, (SELECT count(*) FROM (SELECT FROM {} LIMIT {}) few)").format(
+            sql.Literal(name), sql.Identifier(name), limit
+        )
+        for (name,) in names
+    ]
+    return dict(connection.execute(sql.SQL(" UNION ALL ").join(counts)).fetchall())
 
 
 def _empty_after_test(case: TransactionTestCase) -> None:

@@ -25,7 +25,7 @@ from testcontainers.community.postgres import PostgresContainer
 from testcontainers.community.redis import RedisContainer
 
 from config.embedded import Addresses, EmbeddedServers
-from config.local_postgres import DATABASE, prepare_roles
+from config.local_postgres import DATABASE, prepare_roles, remove_outside_data
 from config.local_valkey import DATABASES as REDIS_DATABASES
 
 KINDS = ("auto", "containers", "embedded", "env")
@@ -153,6 +153,7 @@ def app_role(owner_url: str) -> Iterator[str]:
 
 def embedded(stack: contextlib.ExitStack) -> Services:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="escalations-tests-"))
+    stack.callback(remove_outside_data, Path(folder))
     servers = stack.enter_context(EmbeddedServers(Path(folder), durable=False))
     return Services("embedded PostgreSQL and Valkey", servers.addresses)
 

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from disputes.intake.errors import BadField, read_field
-from disputes.intake.facts import OUTCOME_OF_A_SNAPSHOT, Facts, State
+from disputes.intake.facts import MAX_CHARS, OUTCOME_OF_A_SNAPSHOT, Facts, State, shortened
 from disputes.intake.instants import (
     TimeRules,
     end_of_day,
@@ -26,7 +26,6 @@ SENT = "Date sent to company"
 RESPONSE = "Company response to consumer"
 ISSUE = "Issue"
 REQUIRED = frozenset({REFERENCE, SENT, RESPONSE, ISSUE})
-MAX_REFERENCE_CHARS = 200
 NOTHING = frozenset({"", "None"})
 """The newer export writes the word None where the older one leaves a cell empty."""
 
@@ -39,21 +38,22 @@ def is_header(columns: Iterable[str]) -> bool:
 def read_record(record: dict[str, Any], *, rules: TimeRules, source_hash: str) -> Facts:
     """Return the facts of one complaint."""
     reference = _text(record, REFERENCE)
-    if not reference or len(reference) > MAX_REFERENCE_CHARS or not reference.isprintable():
+    if not reference or len(reference) > MAX_CHARS["reference"] or not reference.isprintable():
         raise BadField(REFERENCE, "is missing" if not reference else "is not a usable reference")
     sent, opened_at = _sent(_text(record, SENT), rules)
     due_date = sent + timedelta(days=RESPONSE_DAYS)
     response = _text(record, RESPONSE)
     state = _state(response)
+    flags = ["unknown_status"] if state is State.INFORMATIONAL else []
     used = REQUIRED - {RESPONSE}
     return Facts(
         outcome=OUTCOME_OF_A_SNAPSHOT[state],
         source=SOURCE,
         reference=reference,
         kind="complaint",
-        reason=_text(record, ISSUE),
+        reason=shortened("reason", _text(record, ISSUE), flags),
         state=state,
-        source_state=response,
+        source_state=shortened("source_state", response, flags),
         opened_at=opened_at,
         external_due_at=end_of_day(due_date, rules=rules),
         external_due_date=due_date,
@@ -64,7 +64,7 @@ def read_record(record: dict[str, Any], *, rules: TimeRules, source_hash: str) -
             if column not in used and cell not in NOTHING
         },
         source_hash=source_hash,
-        flags=("unknown_status",) if state is State.INFORMATIONAL else (),
+        flags=tuple(flags),
         payload=record,
     )
 

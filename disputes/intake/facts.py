@@ -100,6 +100,27 @@ class RowError:
     message: str
 
 
+MAX_CHARS = {
+    "reference": 200,
+    "event_id": 200,
+    "source": 40,
+    "ladder": 40,
+    "tier": 40,
+    "reason": 200,
+    "source_state": 80,
+}
+"""Longest text of each field. Identities beyond it are refused, words of the source shortened."""
+
+
+def shortened(field_name: str, text: str, flags: list[str]) -> str:
+    """Return the words on one line; cut to fit if need be, and flagged: the payload has them all."""
+    line = " ".join(text.split())
+    if len(line) <= MAX_CHARS[field_name]:
+        return line
+    flags.append(f"{field_name}_shortened")
+    return line[: MAX_CHARS[field_name]]
+
+
 Record = tuple[int, int, Facts | RowError]
 """Record number, physical line where it starts, and what was made of it.
 

@@ -19,7 +19,7 @@ from disputes.intake.facts import Facts, Outcome, Record, RowError, hash_of_reco
 from disputes.intake.files import RawRecord, Text, open_text, physical_lines
 from disputes.intake.instants import TimeRules
 from disputes.intake.money import amount_text
-from disputes.intake.tables import find_table, table_records
+from disputes.intake.tables import MAX_COLUMNS, find_table, table_records
 
 AUTO, GENERIC, CFPB, STRIPE = "auto", "generic", "cfpb", "stripe"
 FORMATS = (AUTO, GENERIC, CFPB, STRIPE)
@@ -151,6 +151,8 @@ class _Readers:
         return self._read_generic
 
     def _read_generic(self, record: dict[str, Any], *, source_hash: str) -> Facts:
+        if len(record) > MAX_COLUMNS:
+            raise BadField("", f"more than {MAX_COLUMNS} names in one record")
         return generic.read_record(
             record,
             fields=self.fields_of(tuple(record)),
@@ -211,11 +213,12 @@ def _take_table(parsed: ParsedFile, text: Text, *, readers: _Readers) -> None:
 
 
 def _ask_for_mapping(parsed: ParsedFile, columns: list[str], readers: _Readers) -> None:
+    columns = columns[:MAX_COLUMNS]
     missing = generic.missing_fields(readers.fields_of(tuple(columns)))
     if not missing:
         return
     parsed.columns, parsed.missing = columns, missing
-    seen = ", ".join(columns[:30]) + (", ..." if len(columns) > 30 else "")
+    seen = ", ".join(name[:60] for name in columns[:30]) + (", ..." if columns[30:] else "")
     parsed.error = f"No column gives {', '.join(missing)}. Columns seen: {seen}."
     parsed.error_outcome = Outcome.NEEDS_MAPPING
 

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from typing import Any
 
 from disputes.intake.errors import BadField, Unreadable, read_field
-from disputes.intake.facts import OUTCOME_OF_A_SNAPSHOT, Facts, State
+from disputes.intake.facts import MAX_CHARS, OUTCOME_OF_A_SNAPSHOT, Facts, State, shortened
 from disputes.intake.instants import (
     TimeRules,
     end_of_day,
@@ -23,7 +23,7 @@ from disputes.intake.money import parse_decimal_amount, read_currency
 
 DEFAULT_SOURCE = "csv"
 REQUIRED = ("reference", "amount", "currency")
-MAX_TEXT_CHARS = {"reference": 200, "source": 50, "ladder": 50, "tier": 50, "reason": 500}
+MATERIALITY_INTEGER_DIGITS = 18  # numeric(20, 2)
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 KINDS = frozenset({"chargeback", "reconciliation", "complaint", "other"})
 BANDS = frozenset({"", "high", "medium", "low"})
@@ -142,12 +142,18 @@ def read_record(
         kind=_kind(given.text("kind"), flags),
         amount=given.read("amount", parse_decimal_amount, currency, source=source),
         currency=currency,
-        materiality_usd=given.optional("materiality_usd", parse_decimal_amount, "USD", source=""),
+        materiality_usd=given.optional(
+            "materiality_usd",
+            parse_decimal_amount,
+            "USD",
+            source="",
+            max_integer_digits=MATERIALITY_INTEGER_DIGITS,
+        ),
         fee=given.optional("fee", parse_decimal_amount, currency, source=source),
-        reason=given.label("reason"),
+        reason=shortened("reason", given.text("reason"), flags),
         state=state,
         result=result,
-        source_state=given.text("status"),
+        source_state=shortened("source_state", given.text("status"), flags),
         opened_at=given.optional("opened_at", _beginning, rules=rules),
         due_at=due_at,
         external_due_at=external_due_at,
@@ -179,8 +185,8 @@ class _Given:
 
     def label(self, field: str) -> str:
         text = self.text(field)
-        if len(text) > MAX_TEXT_CHARS[field]:
-            raise BadField(self._column(field), f"longer than {MAX_TEXT_CHARS[field]} characters")
+        if len(text) > MAX_CHARS[field]:
+            raise BadField(self._column(field), f"longer than {MAX_CHARS[field]} characters")
         if CONTROL.search(text):
             raise BadField(self._column(field), "contains control characters")
         return text

@@ -59,7 +59,12 @@ def exponent_of(currency: str, *, source: str) -> int:
 
 
 def parse_decimal_amount(
-    text: str, currency: str, *, source: str, may_be_negative: bool = False
+    text: str,
+    currency: str,
+    *,
+    source: str,
+    may_be_negative: bool = False,
+    max_integer_digits: int = MAX_INTEGER_DIGITS,
 ) -> Decimal:
     """Return an amount written as a plain decimal number, padded to the currency's decimals."""
     code = read_currency(currency)
@@ -75,7 +80,7 @@ def parse_decimal_amount(
     exponent = exponent_of(code, source=source)
     if len(decimals) > exponent:
         raise Unreadable(f"{shown(text)} has {len(decimals)} decimals, {code} has {exponent}")
-    if len(whole) + len(decimals) > MAX_DIGITS or len(whole.lstrip("0")) > MAX_INTEGER_DIGITS:
+    if len(whole) + len(decimals) > MAX_DIGITS or len(whole.lstrip("0")) > max_integer_digits:
         raise Unreadable(f"{shown(text)} is too large")
     return _with_decimals(Decimal(stripped), exponent)
 

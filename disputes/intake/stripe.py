@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from disputes.intake.errors import BadField, read_field
-from disputes.intake.facts import OUTCOME_OF_A_SNAPSHOT, Facts, Outcome, State
+from disputes.intake.facts import MAX_CHARS, OUTCOME_OF_A_SNAPSHOT, Facts, Outcome, State, shortened
 from disputes.intake.instants import TimeRules, parse_epoch_deadline_s, parse_epoch_s
 from disputes.intake.money import from_minor_units, read_currency
 
@@ -18,7 +18,6 @@ SOURCE = "stripe"
 ISSUING_SOURCE = "stripe-issuing"
 DISPUTE, ISSUING, WARNING = "dispute", "issuing.dispute", "radar.early_fraud_warning"
 EVENT = "event"
-MAX_ID_CHARS = 200
 
 STATES: dict[str, tuple[State, str]] = {
     "warning_needs_response": (State.ACTIONABLE, ""),
@@ -78,7 +77,10 @@ def read_record(record: dict[str, Any], *, rules: TimeRules, source_hash: str) -
         facts = _issuing_dispute(thing, rules)
     else:
         facts = _something_else(thing, rules)
-    facts |= {"source_hash": source_hash, "payload": record}
+    flags = list(facts["flags"])
+    for name in ("reason", "source_state"):
+        facts[name] = shortened(name, facts[name], flags)
+    facts |= {"flags": tuple(flags), "source_hash": source_hash, "payload": record}
     return Facts(**(_with_event(facts, event, rules) if event else facts))
 
 
@@ -216,7 +218,7 @@ def _created(thing: dict[str, Any], rules: TimeRules) -> datetime:
 
 def _id(thing: dict[str, Any], *, required: bool) -> str:
     value = _word(thing, "id")
-    if len(value) > MAX_ID_CHARS or not value.isprintable() or (required and not value):
+    if len(value) > MAX_CHARS["reference"] or not value.isprintable() or (required and not value):
         raise BadField("id", "is not a usable id" if value else "is missing")
     return value
 

@@ -52,7 +52,7 @@ def find_table(text: Text, *, recognise: Callable[[list[str]], bool]) -> Table:
         if (table := _header_at(head[start:], delimiter=delimiter, recognise=recognise))
     ]
     if not candidates:
-        raise Unreadable("the file has no header line")
+        raise Unreadable(f"the file has no header line of at most {MAX_COLUMNS} columns")
     alike = Counter((found.delimiter, len(found.columns)) for found in candidates)
 
     def likelihood(found: Table) -> tuple[bool, bool, int, int]:
@@ -61,8 +61,6 @@ def find_table(text: Text, *, recognise: Callable[[list[str]], bool]) -> Table:
 
     # max() keeps the first of equals: the earliest line, comma before the others.
     table = max(candidates, key=likelihood)
-    if len(table.columns) > MAX_COLUMNS:
-        raise Unreadable(f"the header has more than {MAX_COLUMNS} columns")
     for name in table.columns:
         refuse_unstorable(name)
     repeated = sorted({name for name in table.columns if table.columns.count(name) > 1})
@@ -213,7 +211,7 @@ def _header_at(
     columns = [cell.strip() for cell in cells]
     while columns and not columns[-1]:
         columns.pop()
-    if not columns:
+    if not 0 < len(columns) <= MAX_COLUMNS:
         return None
     following = lines.take()
     last = following.number - 1 if following else head[-1].number

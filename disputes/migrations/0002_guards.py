@@ -1,4 +1,4 @@
-"""What the database itself promises: append-only audit, one version per change, frozen revisions."""
+"""What the database promises: append-only audit, one version per change, frozen revisions."""
 
 from django.db import migrations
 

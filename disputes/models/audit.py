@@ -77,9 +77,7 @@ class AuditEntry(models.Model):
     from_tier = models.ForeignKey(
         Tier, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False
     )
-    to_tier = models.ForeignKey(
-        Tier, on_delete=models.PROTECT, related_name="+", db_index=False
-    )
+    to_tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+", db_index=False)
     from_due_at = models.DateTimeField(null=True, blank=True)
     to_due_at = models.DateTimeField(null=True, blank=True)
     # The number of the deadline that this entry ended, where the clock ended one.

@@ -131,9 +131,7 @@ class Dispute(models.Model):
         db_index=False,
     )
     held_since = models.DateTimeField(_("held since"), null=True, blank=True)
-    outcome = models.CharField(
-        _("outcome"), max_length=16, choices=Outcome, blank=True, default=""
-    )
+    outcome = models.CharField(_("outcome"), max_length=16, choices=Outcome, blank=True, default="")
     resolved_by = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         verbose_name=_("resolved by"),
@@ -226,8 +224,7 @@ class Dispute(models.Model):
             ),
             models.CheckConstraint(
                 name="amount_is_not_negative_and_has_a_currency",
-                condition=Q(amount__isnull=True)
-                | Q(amount__gte=Decimal(0)) & ~Q(currency=""),
+                condition=Q(amount__isnull=True) | Q(amount__gte=Decimal(0)) & ~Q(currency=""),
             ),
             models.CheckConstraint(name="version_starts_at_one", condition=Q(version__gte=1)),
             models.CheckConstraint(

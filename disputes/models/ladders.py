@@ -28,7 +28,7 @@ class Ladder(models.Model):
     policy = models.CharField(
         _("order of the queues"), max_length=10, choices=Policy, default=Policy.AGING
     )
-    # Escalations of the whole ladder stand still from paused_at until paused_until (null: open end).
+    # The ladder's clock stands still from paused_at until paused_until (null: open end).
     paused_at = models.DateTimeField(_("paused since"), null=True, blank=True)
     paused_until = models.DateTimeField(_("paused until"), null=True, blank=True)
     pause_reason = models.CharField(_("reason of the pause"), max_length=200, blank=True)
@@ -66,7 +66,7 @@ class LadderRevision(models.Model):
     external_margin = models.DurationField(
         _("margin before the external deadline"), default=timedelta(hours=24)
     )
-    # Rules by which an amount picks the first tier: [{"from": "1000", "currency": "USD", "tier": …}].
+    # How an amount picks the first tier: [{"from": "1000", "currency": "USD", "tier": …}].
     start_rules = models.JSONField(_("start rules"), default=list, blank=True)
     note = models.CharField(_("note"), max_length=200, blank=True)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
@@ -179,8 +179,7 @@ class Tier(models.Model):
             ),
             models.CheckConstraint(
                 name="tier_warns_within_its_span",
-                condition=Q(warn_share__isnull=True)
-                | (Q(warn_share__gt=0) & Q(warn_share__lte=1)),
+                condition=Q(warn_share__isnull=True) | (Q(warn_share__gt=0) & Q(warn_share__lte=1)),
             ),
         ]
 

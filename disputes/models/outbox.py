@@ -46,9 +46,7 @@ class Notification(models.Model):
     recipient = models.CharField(_("recipient"), max_length=120)
     # Set on warnings only: a warning belongs to a deadline, not to a version.
     deadline_no = models.PositiveIntegerField(null=True, blank=True)
-    status = models.CharField(
-        _("status"), max_length=10, choices=Status, default=Status.PENDING
-    )
+    status = models.CharField(_("status"), max_length=10, choices=Status, default=Status.PENDING)
     attempts = models.PositiveSmallIntegerField(_("attempts"), default=0)
     created_at = models.DateTimeField(_("created"))
     claimed_at = models.DateTimeField(_("claimed"), null=True, blank=True)

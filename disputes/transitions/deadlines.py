@@ -159,9 +159,9 @@ def _exhaust(dispute: Dispute, tier: TierFacts, now: datetime, told: Recipients)
     )
 
 
-def _told(dispute: Dispute, people: Iterable[int | None], event: str, active: set[int]) -> tuple[
-    Message, ...
-]:
+def _told(
+    dispute: Dispute, people: Iterable[int | None], event: str, active: set[int]
+) -> tuple[Message, ...]:
     return tuple(
         message
         for user_id in dict.fromkeys(people)
@@ -257,9 +257,9 @@ def promote(
     with transaction.atomic(durable=True):
         limit_lock_waits()
         disputes = list(
-            _due(ids, now=now).select_for_update(
-                skip_locked=True, no_key=True, of=("self",)
-            ).order_by("pk")
+            _due(ids, now=now)
+            .select_for_update(skip_locked=True, no_key=True, of=("self",))
+            .order_by("pk")
         )
         failpoint("promote.selected")
         if disputes:

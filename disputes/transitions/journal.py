@@ -83,14 +83,14 @@ class _Sheet:
     salt: str = ""
 
 
-_ARRAY_TYPES = {
-    name: f.db_type(connection).split("(")[0] for name, f in FOLDED.items()
-} | {"id": "uuid", "version": "integer", "audit_head": "text"}
+_ARRAY_TYPES = {name: f.db_type(connection).split("(")[0] for name, f in FOLDED.items()} | {
+    "id": "uuid",
+    "version": "integer",
+    "audit_head": "text",
+}
 _ENTRY_FIELDS = {f.attname: f for f in AuditEntry._meta.concrete_fields}
 _ENTRY_COLUMNS = (*SEALED, "hash")
-_ENTRY_TYPES = [
-    _ENTRY_FIELDS[name].db_type(connection).split("(")[0] for name in _ENTRY_COLUMNS
-]
+_ENTRY_TYPES = [_ENTRY_FIELDS[name].db_type(connection).split("(")[0] for name in _ENTRY_COLUMNS]
 _JSON_COLUMNS = {name for name, type_ in _ARRAY_TYPES.items() if type_ == "jsonb"}
 
 

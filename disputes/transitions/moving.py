@@ -71,9 +71,7 @@ def move_to_tier(
         reason="" if recipients else NO_REVIEWERS,
         note=note,
         messages=(
-            *messages_to_queue(
-                Notification.Event.ARRIVED, tier_id=tier.id, recipients=recipients
-            ),
+            *messages_to_queue(Notification.Event.ARRIVED, tier_id=tier.id, recipients=recipients),
             *told_if_other(dispute, actor=actor, event=Notification.Event.RELEASED),
         ),
         cancels=Notification.CANCELLED_BY_ACKNOWLEDGEMENT,

@@ -98,7 +98,9 @@ def start_tier(new: NewDispute, tiers: Sequence[TierFacts]) -> TierFacts:
         if tier.slug == new.tier:
             return tier
     known = ", ".join(tier.slug for tier in tiers)
-    raise InvalidInput(f"ladder {new.ladder!r} has no tier {new.tier!r}; it has {known}", field="tier")
+    raise InvalidInput(
+        f"ladder {new.ladder!r} has no tier {new.tier!r}; it has {known}", field="tier"
+    )
 
 
 def first_deadline(new: NewDispute, tier: TierFacts, *, now: datetime) -> Deadline:
@@ -114,9 +116,9 @@ def first_deadline(new: NewDispute, tier: TierFacts, *, now: datetime) -> Deadli
     )
 
 
-def _row(new: NewDispute, tier: TierFacts, policy: str, *, arrival: datetime, now: datetime) -> (
-    Dispute
-):
+def _row(
+    new: NewDispute, tier: TierFacts, policy: str, *, arrival: datetime, now: datetime
+) -> Dispute:
     dispute = Dispute(
         id=uuid.uuid4(),
         source=new.source,
@@ -188,16 +190,12 @@ def open_in_transaction(
     for new in batch:
         refuse_bad(new)
     ladders = {new.ladder: live_tiers(new.ladder) for new in batch}
-    policies = dict(
-        Ladder.objects.filter(slug__in=ladders).values_list("slug", "policy")
-    )
+    policies = dict(Ladder.objects.filter(slug__in=ladders).values_list("slug", "policy"))
     tiers = [start_tier(new, ladders[new.ladder]) for new in batch]
     told = reviewers_of({tier.queue_id for tier in tiers}) if notify else {}
     changes = []
     for number, (new, tier) in enumerate(zip(batch, tiers, strict=True)):
-        dispute = _row(
-            new, tier, policies[new.ladder], arrival=now + number * MICROSECOND, now=now
-        )
+        dispute = _row(new, tier, policies[new.ladder], arrival=now + number * MICROSECOND, now=now)
         closed = new.status == Dispute.Status.RESOLVED
         waits = new.status == Dispute.Status.OPEN
         recipients = told.get(tier.queue_id, ()) if notify and waits else ()
@@ -227,9 +225,7 @@ def _answers(
         if change.dispute.id in created
     }
     others = [
-        (new.source, new.reference)
-        for new in batch
-        if (new.source, new.reference) not in new_ids
+        (new.source, new.reference) for new in batch if (new.source, new.reference) not in new_ids
     ]
     existing: dict[tuple[str, str], UUID] = {}
     for source in {source for source, _ in others}:
@@ -249,9 +245,7 @@ def _answers(
     return answers
 
 
-def open_dispute(
-    new: NewDispute, *, actor: Actor, now: datetime, notify: bool = True
-) -> Opened:
+def open_dispute(new: NewDispute, *, actor: Actor, now: datetime, notify: bool = True) -> Opened:
     """Create one dispute, or find the one that has its source and reference already."""
     return in_attempts(
         lambda number: open_in_transaction([new], actor=actor, now=now, notify=notify)[0]

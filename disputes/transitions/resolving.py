@@ -42,9 +42,9 @@ def over(dispute: Dispute, *, outcome: str, by: int | None) -> dict[str, object]
     }
 
 
-def _proposed(dispute: Dispute, tier: TierFacts, *, outcome: str, by: int, now: datetime) -> dict[
-    str, object
-]:
+def _proposed(
+    dispute: Dispute, tier: TierFacts, *, outcome: str, by: int, now: datetime
+) -> dict[str, object]:
     span = plain_deadline("approval", start=now, span=tier.approval_span or tier.sla)
     return {
         **NOT_HELD,

@@ -118,9 +118,7 @@ def _require_reviewer(
 def held(dispute: Dispute, *, holder_id: int, now: datetime) -> dict[str, object]:
     """The columns of a dispute that somebody holds from now on."""
     tier = tier_facts(dispute.tier_id)
-    hold = (
-        plain_deadline("hold", start=now, span=tier.hold_limit) if tier.hold_limit else None
-    )
+    hold = plain_deadline("hold", start=now, span=tier.hold_limit) if tier.hold_limit else None
     aside = kept_aside(dispute) if dispute.status == Dispute.Status.OPEN else {}
     return {
         "status": Dispute.Status.ACKNOWLEDGED,

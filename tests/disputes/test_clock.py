@@ -22,7 +22,10 @@ def test_a_passed_deadline_moves_the_dispute_up_once_and_tells_the_next_tier():
     assert (after.version, after.status, after.due_at) == (2, "open", late + 2 * HOUR)
     entry = AuditEntry.objects.get(dispute=dispute, version=2)
     assert (entry.action, entry.match_decision, entry.deadline_no, entry.actor_label) == (
-        "promoted", "PROMOTED_TO_SENIOR", 1, "clock",
+        "promoted",
+        "PROMOTED_TO_SENIOR",
+        1,
+        "clock",
     )
     assert list(
         Notification.objects.filter(version=2).values_list("event", "channel", "recipient")

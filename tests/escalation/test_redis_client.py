@@ -2,6 +2,7 @@
 
 import secrets
 import socket
+import threading
 import time
 import uuid
 from collections import deque
@@ -145,6 +146,26 @@ def test_a_request_does_not_try_twice(settings):
         closing.accept()[0].close()
         with pytest.raises(TimeoutError):
             closing.accept()
+
+
+def test_a_worker_tries_once_more_when_the_connection_breaks_in_mid_command(settings):
+    def break_first_answer_second() -> None:
+        first, _ = listening.accept()
+        first.recv(100)
+        first.close()
+        second, _ = listening.accept()
+        second.recv(100)
+        second.sendall(b"+PONG\r\n")
+        second.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        settings.TIMELINE_REDIS_URL = f"redis://127.0.0.1:{listening.getsockname()[1]}"
+        server = threading.Thread(target=break_first_answer_second, daemon=True)
+        server.start()
+        client = timeline_client()
+        assert client.ping()
+        client.close()
+        server.join(5)
 
 
 def test_a_worker_outlives_connections_that_the_server_dropped(client, admin):

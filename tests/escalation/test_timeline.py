@@ -149,6 +149,14 @@ def test_a_cursor_finds_its_place_when_the_last_member_has_moved_on():
     assert claim(limit=3, cursor=first.cursor).ids == tuple(ids[3:])
 
 
+def test_a_cursor_misses_none_of_one_instant_when_the_last_member_has_gone():
+    ids = sorted(an_id() for _ in range(6))
+    timeline.schedule([entry(each, NOW) for each in ids])
+    first = claim(limit=3)
+    timeline.unschedule([(ids[2], 2)])
+    assert set(ids[3:]) <= set(claim(cursor=first.cursor).ids)
+
+
 def test_many_members_due_at_one_instant_are_all_claimed_once():
     ids = {an_id() for _ in range(1_234)}
     timeline.schedule([entry(each, NOW) for each in ids])
@@ -406,7 +414,10 @@ def test_nothing_given_is_nothing_done(raw):
     assert raw.keys("*") == []
 
 
-@pytest.mark.parametrize("odd", [an_id().upper(), "garbage", an_id().replace("-", "")])
+@pytest.mark.parametrize(
+    "odd",
+    ["9D3F1C2E-0B5A-4C44-9A71-1E2F3A4B5C6D", "9d3f1c2e0b5a4c449a711e2f3a4b5c6d", "garbage"],
+)
 def test_an_entry_needs_a_canonical_id(odd):
     with pytest.raises(ValueError, match="lower-case UUID"):
         entry(odd)

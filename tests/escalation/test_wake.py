@@ -25,6 +25,12 @@ def schedule(look_at_us: int) -> None:
     )
 
 
+@pytest.fixture(autouse=True)
+def _own_channel(settings) -> None:
+    """Channels are the server's, not a database's: tests beside this one use them too."""
+    settings.ESCALATION = {"prefix": f"{secrets.token_hex(8)}:"}
+
+
 @pytest.fixture
 def stop() -> threading.Event:
     return threading.Event()

@@ -38,6 +38,4 @@ def errors_of(content: bytes, **options: Any) -> list[tuple[int, str, str]]:
 
 
 def references_of(content: bytes, **options: Any) -> list[str]:
-    return [
-        result.reference for result in judged(content, **options) if isinstance(result, Facts)
-    ]
+    return [result.reference for result in judged(content, **options) if isinstance(result, Facts)]

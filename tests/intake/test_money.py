@@ -97,7 +97,9 @@ def test_what_is_no_whole_positive_number_of_minor_units_is_refused(value):
 
 
 def test_a_negative_amount_is_taken_only_where_the_format_says_so():
-    assert str(parse_decimal_amount("-314.22", "USD", source="r", may_be_negative=True)) == "-314.22"
+    assert (
+        str(parse_decimal_amount("-314.22", "USD", source="r", may_be_negative=True)) == "-314.22"
+    )
     assert str(from_minor_units(-1500, "USD", source="stripe", may_be_negative=True)) == "-15.00"
 
 

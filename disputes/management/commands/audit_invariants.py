@@ -1,0 +1,33 @@
+"""Check what must hold at every moment, and name what does not."""
+
+import json
+import sys
+from dataclasses import asdict
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from disputes.invariants import QUERIES, broken
+
+
+class Command(BaseCommand):
+    help = "Check every invariant of the records; exit 1 and name the offenders if one is broken."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: object, **options: object) -> None:
+        found = broken()
+        if options["json"]:
+            self.stdout.write(
+                json.dumps(
+                    {"checked": len(QUERIES) + 1, "broken": [asdict(each) for each in found]}
+                )
+            )
+        else:
+            for each in found:
+                self.stdout.write(f"BROKEN: {each.name}: {each.count}")
+                for example in each.examples:
+                    self.stdout.write(f"  {example}")
+            self.stdout.write(f"{len(QUERIES) + 1} invariants checked, {len(found)} broken")
+        if found:
+            sys.exit(1)

@@ -1,0 +1,61 @@
+"""The clock's own bookkeeping: failures and parking, heartbeats, whose turn a duty is."""
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from disputes.models import Dispute
+
+
+class Failure(models.Model):
+    """A dispute whose promotion failed for a reason of its own; it is left out until `until`.
+
+    After `max_attempts` it is parked: still tried once an hour, and shown to operators.
+    """
+
+    dispute = models.OneToOneField(
+        Dispute, on_delete=models.PROTECT, primary_key=True, related_name="+"
+    )
+    attempts = models.PositiveIntegerField(_("attempts"), default=0)
+    until = models.DateTimeField(_("left out until"))
+    parked_at = models.DateTimeField(_("parked"), null=True, blank=True)
+    reason = models.CharField(_("reason"), max_length=500)
+    first_at = models.DateTimeField(_("first failed"))
+    last_at = models.DateTimeField(_("last failed"))
+
+    class Meta:
+        verbose_name = _("failed promotion")
+        verbose_name_plural = _("failed promotions")
+
+    def __str__(self) -> str:
+        return f"{self.dispute_id}: {self.reason}"
+
+
+class Heartbeat(models.Model):
+    """When a process of the clock was last seen, and what it had to say."""
+
+    name = models.CharField(_("process"), max_length=120, primary_key=True)
+    kind = models.CharField(_("kind"), max_length=20, db_index=True)
+    at = models.DateTimeField(_("last seen"))
+    detail = models.JSONField(_("detail"), default=dict, blank=True)
+
+    class Meta:
+        verbose_name = _("heartbeat")
+        verbose_name_plural = _("heartbeats")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DutyTurn(models.Model):
+    """When a duty is to run next; whoever moves this forward runs it."""
+
+    name = models.CharField(_("duty"), max_length=120, primary_key=True)
+    next_at = models.DateTimeField(_("next run"))
+    last_result = models.JSONField(_("last result"), default=dict, blank=True)
+
+    class Meta:
+        verbose_name = _("duty")
+        verbose_name_plural = _("duties")
+
+    def __str__(self) -> str:
+        return self.name

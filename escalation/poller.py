@@ -1,0 +1,226 @@
+"""Decides when to look. What is due is proposed to the workers; Postgres decides in the drain.
+
+Any number of pollers may run: each rests interval · (1 ± jitter), or until shortly before the
+earliest deadline, and is woken when an earlier one arrives.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError, close_old_connections, connection
+from django.utils.module_loading import import_string
+from redis.exceptions import RedisError
+
+from disputes import outbox
+from disputes.clock import database_now
+from disputes.failpoints import failpoint
+from disputes.rules import microseconds
+from escalation import timeline
+from escalation import timeline_survey as survey
+from escalation.conf import conf
+from escalation.doorbell import MOST_WAITING, ring
+from escalation.drain import drain_postgres, overdue, pages
+from escalation.loop import beat, jittered, process_name
+from escalation.models import DutyTurn
+from escalation.reconcile import rebuild, reconcile
+from escalation.sync import settle
+from escalation.wake import Waker
+
+log = logging.getLogger(__name__)
+
+# Rung this long before a deadline, so that a worker is up and waits for the very instant.
+LEAD_S = 0.4
+# A worker gets this long after a deadline before the poller looks whether it came.
+GRACE_S = 0.1
+# Never look more often than this.
+LEAST_REST_S = 0.02
+# Postgres is asked for what Redis does not know once it is this late.
+UNKNOWN_AFTER = timedelta(seconds=1)
+MOST_UNKNOWN_PAGES = 20
+STOPPED_WORKERS_REST_S = 1.0
+
+Duty = Callable[..., object]
+# Duties of the clock itself; `ESCALATION["duties"]` adds those of the other tower.
+OWN_DUTIES: dict[str, Callable[[], dict[str, object]]] = {
+    "escalation.reconcile": lambda: reconcile().counts(),
+}
+
+
+@dataclass(slots=True)
+class Look:
+    """What one look came to."""
+
+    due: int = 0
+    rung: int = 0
+    handed_over: int = 0
+    rest_s: float = 0.0
+    degraded: str = ""
+
+
+@dataclass(slots=True)
+class Poller:
+    """One poller: call `look` for one step, `run` until `stop` is set."""
+
+    stop: threading.Event
+    name: str = field(default_factory=lambda: process_name("poller"))
+    # How often the same due member was found unclaimed in a row; backs off while workers are away.
+    _unanswered: int = 0
+    _next_sweep_at: datetime | None = None
+
+    def look(self) -> Look:
+        """Look once: ring workers for what is due, hand over what Redis does not know."""
+        knobs = conf()
+        now = database_now()
+        found = Look(rest_s=jittered(knobs.poll_interval_s, knobs.jitter))
+        sweep = self._next_sweep_at is None or now >= self._next_sweep_at
+        try:
+            if sweep and not survey.is_built():
+                rebuild()
+            self._look_at_timeline(found, now)
+            if sweep:
+                found.handed_over = hand_over_unknown(now=now)
+                if found.handed_over:
+                    found.rung += ring("escalations", wanted=MOST_WAITING)
+        except (RedisError, OSError) as error:
+            self._without_redis(found, error)
+        if sweep:
+            self._next_sweep_at = now + timedelta(
+                seconds=jittered(knobs.poll_interval_s, knobs.jitter)
+            )
+            self._between_sweeps(found, now)
+        return found
+
+    def _look_at_timeline(self, found: Look, now: datetime) -> None:
+        now_us = microseconds(now)
+        first = timeline.earliest()
+        if first is None or first > now_us + int(LEAD_S * 1e6):
+            self._unanswered = 0
+            if first is not None:
+                found.rest_s = min(found.rest_s, (first - now_us) / 1e6 - LEAD_S)
+            return
+        found.due = timeline.due_count(now_us=now_us + int(LEAD_S * 1e6))
+        failpoint("poller.before_ring")
+        found.rung = ring("escalations", wanted=-(-found.due // conf().batch_size))
+        failpoint("poller.after_ring")
+        if first > now_us:
+            self._unanswered = 0
+            found.rest_s = min(found.rest_s, (first - now_us) / 1e6 + GRACE_S)
+        else:
+            # Rung and still there: busy or absent workers. Look again soon, then less often.
+            back_off_s = LEAST_REST_S * 2 ** min(self._unanswered, 8)
+            found.rest_s = min(found.rest_s, back_off_s, STOPPED_WORKERS_REST_S)
+            self._unanswered += 1
+
+    def _without_redis(self, found: Look, error: Exception) -> None:
+        """Escalations go on without Redis: late by a poll, promoted by the poller itself."""
+        log.warning("escalation.redis_away", extra={"error": str(error)[:200]})
+        found.degraded = "Redis cannot be reached"
+        drain_postgres(budget_s=conf().poll_interval_s, stop=self.stop)
+
+    def _between_sweeps(self, found: Look, now: datetime) -> None:
+        beat(
+            self.name,
+            kind="poller",
+            now=now,
+            detail={"due": found.due, "handed_over": found.handed_over, "degraded": found.degraded},
+        )
+        if found.degraded:
+            return
+        if outbox.stranded(now=now, lease=timedelta(minutes=10), grace=UNKNOWN_AFTER):
+            ring_quietly()
+        run_due_duties(now=now)
+
+    def run(self) -> None:
+        """Look until stopped. Trouble is logged and waited out; the loop itself never ends."""
+        waker = Waker(stop=self.stop)
+        trouble = 0
+        while not self.stop.is_set():
+            try:
+                close_old_connections()
+                found = self.look()
+                trouble = 0
+            except DatabaseError as error:
+                trouble += 1
+                log.error("escalation.postgres_away", extra={"error": str(error)[:200]})
+                connection.close()
+                self.stop.wait(min(0.25 * 2**trouble, conf().poll_interval_s))
+                continue
+            except Exception:
+                trouble += 1
+                log.exception("escalation.poll_failed")
+                self.stop.wait(min(0.25 * 2**trouble, conf().poll_interval_s))
+                continue
+            self._rest(found, waker)
+        waker.close()
+
+    def _rest(self, found: Look, waker: Waker) -> None:
+        rest_s = max(found.rest_s, LEAST_REST_S)
+        if found.due or found.degraded:
+            self.stop.wait(rest_s)
+            return
+        wakes_before = microseconds(database_now()) + int((rest_s + LEAD_S) * 1e6)
+        self.stop.wait(LEAST_REST_S)
+        waker.wait(timeout_s=rest_s - LEAST_REST_S, earlier_than_us=wakes_before)
+
+
+def ring_quietly() -> None:
+    """Wake a deliverer for stranded messages."""
+    try:
+        ring("notifications")
+    except (RedisError, OSError) as error:
+        log.warning("escalation.ring_failed", extra={"error": str(error)[:200]})
+
+
+def hand_over_unknown(*, now: datetime) -> int:
+    """Rows overdue by more than a second of which Redis does not say so: put them there.
+
+    One cheap query over the partial index in the usual case, that nothing is overdue.
+    """
+    handed_over = 0
+    for number, page in enumerate(pages(overdue(now=now, by=UNKNOWN_AFTER), size=500)):
+        ids = [str(pk) for pk in page]
+        scores = survey.scores(ids)
+        unknown = [
+            id_ for id_ in ids if (score := scores.get(id_)) is None or score > microseconds(now)
+        ]
+        if unknown:
+            settle(unknown)
+            handed_over += len(unknown)
+        if number >= MOST_UNKNOWN_PAGES or not unknown:
+            break
+    if handed_over:
+        log.warning("escalation.handed_over", extra={"disputes": handed_over})
+    return handed_over
+
+
+def take_turn(name: str, *, now: datetime, interval_s: float) -> bool:
+    """Whether it is this process' turn to run the duty: one process an interval gets True."""
+    moved = DutyTurn.objects.filter(name=name, next_at__lte=now).update(
+        next_at=now + timedelta(seconds=interval_s)
+    )
+    if moved:
+        return True
+    _, created = DutyTurn.objects.get_or_create(
+        name=name, defaults={"next_at": now + timedelta(seconds=interval_s)}
+    )
+    return created
+
+
+def run_due_duties(*, now: datetime) -> None:
+    """Run the duties whose turn has come; one that fails is logged and comes again."""
+    knobs = conf()
+    duties: dict[str, Callable[[], object]] = dict(OWN_DUTIES)
+    for path in knobs.duties:
+        duties[path] = lambda path=path: {"done": import_string(path)(now=now)}
+    for name, duty in duties.items():
+        if not take_turn(name, now=now, interval_s=knobs.reconcile_interval_s):
+            continue
+        try:
+            result = duty()
+        except (RedisError, DatabaseError, OSError) as error:
+            log.warning("escalation.duty_failed", extra={"duty": name, "error": str(error)[:200]})
+            continue
+        DutyTurn.objects.filter(name=name).update(last_result=result)

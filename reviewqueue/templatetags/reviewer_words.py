@@ -1,0 +1,136 @@
+"""How the pages write times, amounts and text from outside; promise: nothing unescaped."""
+
+import unicodedata
+from datetime import datetime
+from decimal import Decimal
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from disputes.intake.money import exponent_of
+from disputes.models import Dispute
+from reviewqueue.views.clocks import (
+    Clock,
+    exact_words,
+    instant_words,
+    people_words,
+    span_words,
+    time_words,
+)
+
+register = template.Library()
+register.filter("people", people_words)
+
+CONTROL_PICTURES = 0x2400
+DELETE = 0x7F
+
+
+def _visible(character: str) -> str:
+    """Control characters as pictures; characters that reorder or hide text as one sign."""
+    code = ord(character)
+    if code < 0x20 and character not in "\n\t":
+        return chr(CONTROL_PICTURES + code)
+    if code == DELETE:
+        return "\u2421"
+    # Cf: direction overrides and zero-width signs; the joiners that scripts and emoji need stay.
+    if (
+        unicodedata.category(character) in ("Cc", "Cf", "Cs")
+        and character not in "\n\t\u200c\u200d"
+    ):
+        return "\u2426"
+    return character
+
+
+@register.filter
+def outside(text: object, limit: int = 200) -> SafeString:
+    """Text that somebody else wrote: escaped, isolated, visible, cut with the rest in a tooltip."""
+    shown = "".join(map(_visible, str(text)))
+    if len(shown) <= limit:
+        return format_html("<bdi>{}</bdi>", shown)
+    return format_html('<bdi title="{}">{}…</bdi>', shown[:1000], shown[:limit])
+
+
+def amount_words(amount: Decimal | None, currency: str, *, source: str) -> str:
+    """An amount with its currency's decimals and code; never rounded."""
+    if amount is None:
+        return "–"
+    places = exponent_of(currency, source=source)
+    while amount != round(amount, places):
+        places += 1
+    return f"{amount:,.{places}f} {currency}"
+
+
+@register.filter
+def money(dispute: Dispute) -> SafeString:
+    """The disputed amount; the currency's code always stands beside it."""
+    words = amount_words(dispute.amount, dispute.currency, source=dispute.source)
+    return format_html('<span class="money">{}</span>', words)
+
+
+@register.simple_tag(takes_context=True)
+def clock(context: template.Context, shown: Clock) -> SafeString:
+    """A clock: mark, words and a machine-readable time that the script may tick."""
+    now: datetime = context["now"]
+    if shown.at is None:
+        return format_html(
+            '<span class="clock level-{}"><span class="mark" aria-hidden="true">{}</span> {}</span>',
+            shown.level,
+            shown.mark,
+            shown.words,
+        )
+    return format_html(
+        '<span class="clock level-{}"><span class="mark" aria-hidden="true">{}</span> '
+        '<span class="words">{}</span> {}{}</span>',
+        shown.level,
+        shown.mark,
+        shown.words,
+        _time(shown, now),
+        format_html(" <span>{}</span>", shown.note) if shown.note else "",
+    )
+
+
+def _time(shown: Clock, now: datetime) -> SafeString:
+    assert shown.at is not None
+    match shown.shows:
+        case "left":
+            text = span_words(shown.at - now)
+        case "since":
+            text = span_words(now - shown.at)
+        case _:
+            text = time_words(shown.at, now=now)
+    ticking = (
+        format_html(' data-tick="{}" data-after-zero="{}"', shown.shows, shown.after_zero)
+        if shown.shows in ("left", "since")
+        else ""
+    )
+    return format_html(
+        '<time datetime="{}" title="{}"{}>{}</time>',
+        _machine(shown.at),
+        exact_words(shown.at),
+        ticking,
+        text,
+    )
+
+
+def _machine(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@register.simple_tag(takes_context=True)
+def instant(context: template.Context, at: datetime | None) -> SafeString | str:
+    """A past or future instant as wall-clock time."""
+    if at is None:
+        return "–"
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        _machine(at),
+        exact_words(at),
+        instant_words(at, now=context["now"]),
+    )
+
+
+@register.filter
+def machine_time(at: datetime) -> str:
+    """An instant for scripts: ISO 8601, UTC, milliseconds."""
+    return _machine(at)
