@@ -78,9 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=data_folder(),
         help="its data (default: DATA, else .data)",
     )
-    parser.add_argument(
-        "--servers-only", action="store_true", help="only PostgreSQL, Valkey and the migrations"
-    )
+    parser.add_argument("--servers-only", action="store_true", help="only PostgreSQL and Valkey")
     parser.add_argument(
         "--stop-with-parent", action="store_true", help="stop when the calling process ends"
     )
@@ -116,11 +114,11 @@ def run(data: Path, *, port: int | None, servers_only: bool) -> None:
         with step("PostgreSQL and Valkey"):
             stopping.enter_context(servers)
         environment = environment_for(data, servers.addresses, web)
-        with step("Migrations"):
-            manage("migrate", "--verbosity=0", environment=environment)
         access = DemoAccess()
         commands: dict[str, list[str]] = {}
         if not servers_only:
+            with step("Migrations"):
+                manage("migrate", "--verbosity=0", environment=environment)
             with step("Ladders, people, sample disputes"):
                 access = load_demo_data(data, environment)
             commands = commands_for(port)

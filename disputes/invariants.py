@@ -29,6 +29,9 @@ QUERIES: dict[str, str] = {
         LEFT JOIN disputes_auditentry a ON a.dispute_id = d.id
         GROUP BY d.id, d.version
         HAVING count(a.id) <> d.version OR max(a.version) <> d.version OR min(a.version) <> 1""",
+    "every entry belongs to a dispute": """
+        SELECT a.dispute_id::text FROM disputes_auditentry a
+        LEFT JOIN disputes_dispute d ON d.id = a.dispute_id WHERE d.id IS NULL""",
     "the row names the hash of its latest entry": """
         SELECT d.id::text FROM disputes_dispute d
         JOIN disputes_auditentry a ON a.dispute_id = d.id AND a.version = d.version

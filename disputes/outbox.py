@@ -109,10 +109,10 @@ def queue_messages(rows: Iterable[tuple[str, int, str, Message]], *, now: dateti
         return cursor.rowcount
 
 
-def cancel_pending(dispute_id: UUID, *, events: Sequence[str], now: datetime) -> int:
+def cancel_pending(dispute_ids: Sequence[UUID], *, events: Sequence[str], now: datetime) -> int:
     """Cancel what has not begun to be sent; a message already being sent may still arrive."""
     return Notification.objects.filter(
-        dispute=dispute_id, status=Notification.Status.PENDING, event__in=events
+        dispute__in=dispute_ids, status=Notification.Status.PENDING, event__in=events
     ).update(status=Notification.Status.CANCELLED, finished_at=now)
 
 
@@ -159,6 +159,8 @@ def still_wanted(message: Notification) -> bool:
     dispute = message.dispute
     if message.event in Notification.CANCELLED_BY_ACKNOWLEDGEMENT:
         return dispute.status == Dispute.Status.OPEN and dispute.tier_id == message.tier_id
+    if message.event == Notification.Event.PROPOSED:
+        return dispute.status == Dispute.Status.PROPOSED
     return True
 
 

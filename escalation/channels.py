@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from smtplib import SMTPRecipientsRefused, SMTPResponseException
 from typing import Protocol
 
 from django.conf import settings
@@ -56,6 +57,13 @@ def _one_line(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)[:200]
 
 
+def _is_final(error: OSError) -> bool:
+    """Whether a mail server said that this recipient will never do: 550 and above."""
+    if isinstance(error, SMTPRecipientsRefused):
+        return all(code >= 550 for code, _ in error.recipients.values())
+    return isinstance(error, SMTPResponseException) and error.smtp_code >= 550
+
+
 class Email:
     """E-mail to a person, by Django's mail settings."""
 
@@ -75,10 +83,9 @@ class Email:
         try:
             mail.send()
         except OSError as error:
-            # smtplib's errors are OSErrors; 5xx answers are final for this recipient.
-            code = getattr(error, "smtp_code", None)
+            # smtplib's errors are OSErrors.
             raise DeliveryFailed(
-                f"{type(error).__name__}: {error}", permanent=code is not None and code >= 550
+                f"{type(error).__name__}: {error}", permanent=_is_final(error)
             ) from error
 
     def _body(self, message: Outgoing) -> str:

@@ -8,14 +8,13 @@ from rq import Queue
 from rq.serializers import JSONSerializer
 
 from escalation.conf import conf
+from escalation.known_jobs import JOBS, KnownJob
 from escalation.redis_client import bell_client
 from escalation.timeline_keys import keys
 
 log = logging.getLogger(__name__)
 
 QueueName = Literal["escalations", "notifications"]
-JOBS = {"escalations": "escalation.jobs.drain", "notifications": "escalation.jobs.deliver"}
-
 # So many jobs at most wait in a queue; each works until nothing is left, so more add nothing.
 MOST_WAITING = 4
 # Pollers that wake at the same instant ring once between them.
@@ -34,7 +33,7 @@ def ring(queue: QueueName, *, wanted: int = 1, client: Redis | None = None) -> i
     Raises what Redis raises: the caller decides whether that matters.
     """
     client = client or bell_client()
-    rq_queue = Queue(queue, connection=client, serializer=JSONSerializer)
+    rq_queue = Queue(queue, connection=client, serializer=JSONSerializer, job_class=KnownJob)
     missing = min(wanted, MOST_WAITING) - rq_queue.count
     if missing <= 0 or not client.set(f"{keys().bell}{queue}", "1", nx=True, px=QUIET_MS):
         return 0

@@ -89,7 +89,7 @@ def _bisected(
 
 def _try_all(ids: Sequence[UUID], *, now: datetime, promote_ids: Promote) -> dict[UUID, str]:
     """Promote those that are not left out after a failure; forget failures that are over."""
-    known = set(Failure.objects.filter(pk__in=ids).values_list("pk", flat=True))
+    known = set(Failure.objects.among(ids).values_list("pk", flat=True))
     skipped = failures.left_out(list(known), now=now) if known else set()
     tried = [id_ for id_ in ids if id_ not in skipped]
     outcomes = promote_batch(tried, now=now, promote_ids=promote_ids) if tried else {}

@@ -47,4 +47,4 @@ def forget(ids: list[UUID]) -> int:
 
 def left_out(ids: list[UUID], *, now: datetime) -> set[UUID]:
     """Which of these are not to be tried yet."""
-    return set(Failure.objects.filter(pk__in=ids, until__gt=now).values_list("pk", flat=True))
+    return set(Failure.objects.among(ids).filter(until__gt=now).values_list("pk", flat=True))

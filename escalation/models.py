@@ -1,9 +1,21 @@
 """The clock's own bookkeeping: failures and parking, heartbeats, whose turn a duty is."""
 
+from collections.abc import Iterable
+from uuid import UUID
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from disputes.models import Dispute
+
+
+class FailureQuerySet(models.QuerySet["Failure"]):
+    """Failures of many disputes at once."""
+
+    def among(self, ids: Iterable[UUID | str]) -> "FailureQuerySet":
+        """Those of these disputes; one array instead of a parameter for each id."""
+        array = "{" + ",".join(str(id_) for id_ in ids) + "}"
+        return self.extra(where=["dispute_id = ANY(%s::uuid[])"], params=[array])  # noqa: S610
 
 
 class Failure(models.Model):
@@ -21,6 +33,8 @@ class Failure(models.Model):
     reason = models.CharField(_("reason"), max_length=500)
     first_at = models.DateTimeField(_("first failed"))
     last_at = models.DateTimeField(_("last failed"))
+
+    objects = FailureQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("failed promotion")

@@ -26,6 +26,7 @@ from escalation.drain import drain_postgres, overdue, pages
 from escalation.loop import beat, jittered, process_name
 from escalation.models import DutyTurn
 from escalation.reconcile import rebuild, reconcile
+from escalation.redis_client import timeline_client
 from escalation.sync import settle
 from escalation.wake import Waker
 
@@ -39,7 +40,8 @@ GRACE_S = 0.1
 LEAST_REST_S = 0.02
 # Postgres is asked for what Redis does not know once it is this late.
 UNKNOWN_AFTER = timedelta(seconds=1)
-MOST_UNKNOWN_PAGES = 20
+PAGE = 500
+MOST_PAGES = 20
 STOPPED_WORKERS_REST_S = 1.0
 
 Duty = Callable[..., object]
@@ -69,6 +71,7 @@ class Poller:
     # How often the same due member was found unclaimed in a row; backs off while workers are away.
     _unanswered: int = 0
     _next_sweep_at: datetime | None = None
+    _redis_was_away: bool = False
 
     def look(self) -> Look:
         """Look once: ring workers for what is due, hand over what Redis does not know."""
@@ -77,6 +80,10 @@ class Poller:
         found = Look(rest_s=jittered(knobs.poll_interval_s, knobs.jitter))
         sweep = self._next_sweep_at is None or now >= self._next_sweep_at
         try:
+            if self._redis_was_away:
+                # Short time-outs: while Redis hangs, each look may not cost a worker's patience.
+                timeline_client("request").ping()
+                self._redis_was_away = False
             if sweep and not survey.is_built():
                 rebuild()
             self._look_at_timeline(found, now)
@@ -118,6 +125,7 @@ class Poller:
         """Escalations go on without Redis: late by a poll, promoted by the poller itself."""
         log.warning("escalation.redis_away", extra={"error": str(error)[:200]})
         found.degraded = "Redis cannot be reached"
+        self._redis_was_away = True
         drain_postgres(budget_s=conf().poll_interval_s, stop=self.stop)
 
     def _between_sweeps(self, found: Look, now: datetime) -> None:
@@ -180,7 +188,9 @@ def hand_over_unknown(*, now: datetime) -> int:
     One cheap query over the partial index in the usual case, that nothing is overdue.
     """
     handed_over = 0
-    for number, page in enumerate(pages(overdue(now=now, by=UNKNOWN_AFTER), size=500)):
+    rows = overdue(now=now, by=UNKNOWN_AFTER)
+    # Known rows may be many while workers are away; lost ones behind them are found all the same.
+    for page in pages(rows, size=PAGE, limit=PAGE * MOST_PAGES):
         ids = [str(pk) for pk in page]
         scores = survey.scores(ids)
         unknown = [
@@ -189,8 +199,6 @@ def hand_over_unknown(*, now: datetime) -> int:
         if unknown:
             settle(unknown)
             handed_over += len(unknown)
-        if number >= MOST_UNKNOWN_PAGES or not unknown:
-            break
     if handed_over:
         log.warning("escalation.handed_over", extra={"disputes": handed_over})
     return handed_over

@@ -74,15 +74,19 @@ class Drift:
         }
 
 
-def _fault(want: Wanted | None, score: int | None, version: int | None) -> str:
-    """Which kind of drift this is, or "" where Redis says what Postgres says."""
-    if want is None or want.entry is None:
-        return "orphaned" if score is not None or version is not None else ""
-    if score is None:
+def _fault(id_: str, want: Wanted, scores: dict[str, int | None], version: int | None) -> str:
+    """Which kind of drift this is, or "" where Redis says what Postgres says.
+
+    A score of None is one that is no instant, such as infinity.
+    """
+    if want.entry is None:
+        return "orphaned" if id_ in scores or version is not None else ""
+    if id_ not in scores:
         return "missing"
     if version is None:
         return "stuck"
-    return "misplaced" if (score, version) != (want.entry.look_at_us, want.version) else ""
+    wrong = (scores[id_], version) != (want.entry.look_at_us, want.version)
+    return "misplaced" if wrong else ""
 
 
 def _suspects(ids: Sequence[str]) -> dict[str, str]:
@@ -92,7 +96,7 @@ def _suspects(ids: Sequence[str]) -> dict[str, str]:
     rows = wanted(ids)
     scores = survey.scores(ids)
     versions = survey.payload_versions(ids)
-    faults = {id_: _fault(rows.get(id_), scores.get(id_), versions.get(id_)) for id_ in ids}
+    faults = {id_: _fault(id_, rows[id_], scores, versions[id_]) for id_ in ids}
     return {id_: fault for id_, fault in faults.items() if fault}
 
 

@@ -1,6 +1,7 @@
 """The one place where clients of the timeline's Redis are built. No call waits without a limit."""
 
 import logging
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Literal
 
@@ -16,6 +17,9 @@ from redis.retry import Retry
 log = logging.getLogger(__name__)
 
 Kind = Literal["worker", "request"]
+
+# True while this thread answers a request: nobody may wait for Redis then.
+answering_a_request: ContextVar[bool] = ContextVar("answering_a_request", default=False)
 
 # A request may lose 200 ms to a hanging Redis: half to connect, half to wait for the answer.
 REQUEST_TIMEOUT_S = 0.1
@@ -33,6 +37,11 @@ class UnfitRedis(ImproperlyConfigured):
 def timeline_client(kind: Kind = "worker") -> Redis:
     """A client for a page or API call ("request") or for a background process ("worker")."""
     return _client(settings.TIMELINE_REDIS_URL, kind)
+
+
+def client_for_here() -> Redis:
+    """The impatient client inside a request, the patient one in every other process."""
+    return timeline_client("request" if answering_a_request.get() else "worker")
 
 
 @lru_cache(maxsize=8)

@@ -68,9 +68,9 @@ def wanted(ids: Iterable[UUID | str], *, now: datetime | None = None) -> dict[st
     """Read these disputes afresh and say what the timeline should hold for each at `now`."""
     asked = [str(id_) for id_ in ids]
     pauses = _pauses(now or database_now())
-    left_out = dict(Failure.objects.filter(pk__in=asked).values_list("pk", "until"))
+    left_out = dict(Failure.objects.among(asked).values_list("pk", "until"))
     found: dict[str, Wanted] = {}
-    rows = Dispute.objects.filter(pk__in=asked).values_list(
+    rows = Dispute.objects.among(asked).values_list(
         "pk", "version", "due_at", "tier_id", "materiality_usd", "source_hash"
     )
     for pk, version, due_at, tier_id, materiality, source_hash in rows:

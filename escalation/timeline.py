@@ -11,7 +11,7 @@ from redis import Redis
 from disputes.rules import UNIX_EPOCH
 from escalation.conf import conf
 from escalation.redis_client import timeline_client
-from escalation.timeline_keys import CHUNK, Keys, chunks, is_canonical, keys
+from escalation.timeline_keys import CHUNK, Keys, chunks, is_canonical, keys, raw
 
 LOOK_PER_CLAIM = 4_000
 # Small first: most often the head is free. 2,720 locked members in all, five full batches.
@@ -264,7 +264,7 @@ def claim(
             name.lock,
             name.payload,
             after_score,
-            after_member,
+            raw(after_member),
         ],
     )
     ids = tuple(filter(is_canonical, members))
@@ -310,8 +310,8 @@ def discard(members: Iterable[str], *, client: Redis | None = None) -> int:
     name = keys()
     removed = 0
     for chunk in chunks(member for member in members if not is_canonical(member)):
-        removed += client.zrem(name.pending, *chunk)
-        client.delete(*(name.payload + m for m in chunk), *(name.lock + m for m in chunk))
+        removed += client.zrem(name.pending, *map(raw, chunk))
+        client.delete(*(raw(prefix + m) for prefix in (name.payload, name.lock) for m in chunk))
     return removed
 
 
@@ -341,7 +341,7 @@ def earliest(*, client: Redis | None = None) -> int | None:
         )
         if not page:
             return None
-        holders = client.mget([name.lock + member for member, _ in page])
+        holders = client.mget([raw(name.lock + member) for member, _ in page])
         for (_, score), holder in zip(page, holders, strict=True):
             if holder is None:
                 # -inf, which only a stranger writes, is as overdue as can be.

@@ -53,6 +53,11 @@ def is_canonical(member: str) -> bool:
     return _CANONICAL_ID.fullmatch(member) is not None
 
 
+def raw(text: str) -> bytes:
+    """The bytes that Redis holds for this text, also where a stranger's member is no text."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 def chunks(items: Iterable[_T]) -> Iterator[list[_T]]:
     """The items in lists that one script can take."""
     rest = iter(items)

@@ -1,5 +1,10 @@
-"""Addresses of the clock: operations page, metrics and health."""
+"""Addresses of the clock: health."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from escalation import views
+
+urlpatterns = [
+    path("healthz", views.healthz, name="healthz"),
+    path("readyz", views.readyz, name="readyz"),
+]

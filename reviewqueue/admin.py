@@ -42,7 +42,7 @@ class ApiTokenAdmin(admin.ModelAdmin):
     ) -> forms.ModelChoiceField | None:
         """Only a superuser hands out the rights of others."""
         if db_field.name == "user" and not request.user.is_superuser:
-            kwargs["queryset"] = User.objects.filter(pk=request.user.pk)
+            kwargs["queryset"] = User.objects.filter(username=request.user.get_username())
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:

@@ -5,6 +5,7 @@ from datetime import UTC
 from django import forms
 from django.contrib.auth import get_user_model
 from django.db.models import Q
+from django.http import QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -33,10 +34,15 @@ class ActionForm(forms.Form):
     next = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def __init__(
-        self, dispute: Dispute, action: str, data: object = None, *, came_from: str = ""
+        self,
+        dispute: Dispute,
+        action: str,
+        data: QueryDict | None = None,
+        *,
+        came_from: str = "",
     ) -> None:
         super().__init__(
-            data,  # type: ignore[arg-type]
+            data,
             auto_id=f"{action}_%s",
             initial={"seen_version": dispute.version, "next": came_from},
         )
@@ -45,6 +51,10 @@ class ActionForm(forms.Form):
 
     def offer(self) -> None:
         """Fill the choices that depend on the dispute."""
+
+    def nothing_to_choose(self) -> str:
+        """Why the form cannot be filled in at all; "" where it can."""
+        return ""
 
     def refuse(self, error: InvalidInput) -> None:
         """Put a refusal of the transition beside the field it names."""
@@ -151,9 +161,15 @@ class AssignForm(OptionalReasonForm):
     def offer(self) -> None:
         queue_id = tier_facts(self.dispute.tier_id).queue_id
         people = User.objects.filter(Q(groups__queues=queue_id), is_active=True)
+        if self.dispute.holder_id is not None:
+            people = people.exclude(pk=self.dispute.holder_id)
         self.fields["to"].queryset = (  # type: ignore[attr-defined]
-            people.exclude(pk=self.dispute.holder_id).distinct().order_by("username")
+            people.distinct().order_by("username")
         )
+
+    def nothing_to_choose(self) -> str:
+        has_people = self.fields["to"].queryset.exists()  # type: ignore[attr-defined]
+        return "" if has_people else _("Nobody else reviews this queue.")
 
 
 class BandForm(ReasonForm):
@@ -178,3 +194,7 @@ class LadderForm(ReasonForm):
         self.fields["ladder"].choices = [  # type: ignore[attr-defined]
             (ladder.slug, ladder.name) for ladder in others
         ]
+
+    def nothing_to_choose(self) -> str:
+        has_others = bool(self.fields["ladder"].choices)  # type: ignore[attr-defined]
+        return "" if has_others else _("There is no other ladder.")

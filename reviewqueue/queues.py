@@ -10,7 +10,6 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from django.contrib.auth import get_user_model
 from django.db.models import Count, F, Max, Min, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
@@ -155,8 +154,11 @@ def queue_counts(queue_ids: Collection[int], *, now: datetime) -> dict[int, Queu
     )
     found: dict[int, dict[str, Any]] = {pk: {} for pk in queue_ids}
     for row in (*waiting, *others):
-        found[row.pop("tier__queue")] |= row
-    return {pk: QueueCounts(**counts) for pk, counts in found.items()}
+        found[row["tier__queue"]] |= row
+    return {
+        pk: QueueCounts(**{name: value for name, value in row.items() if name != "tier__queue"})
+        for pk, row in found.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from django.contrib.auth.models import AbstractUser
 from django.db import connection
 from redis import Redis
 from redis.exceptions import RedisError
@@ -23,7 +24,7 @@ from disputes.exceptions import Busy, DisputeError, DisputeNotFound, StaleDisput
 from disputes.failpoints import failpoint
 from disputes.models import Dispute, Queue
 from disputes.models.disputes import LATEST
-from disputes.permissions import User, reviewed_queue_ids
+from disputes.permissions import reviewed_queue_ids
 from disputes.transitions.reviewing import acknowledge
 from reviewqueue import ready_rounds
 from reviewqueue.ready_set import (
@@ -48,7 +49,9 @@ LOOK_AGAIN_S = 0.02
 STALE_TRIES = 3
 
 
-def take_next(user: User, *, queue_ids: Sequence[int] | None, now: datetime) -> Dispute | None:
+def take_next(
+    user: AbstractUser, *, queue_ids: Sequence[int] | None, now: datetime
+) -> Dispute | None:
     """Acknowledge the next dispute of these queues (None: all that the person reviews).
 
     Several queues: the head with the earliest deadline goes first. Returns None when no dispute
@@ -95,7 +98,7 @@ class _Head:
 class _Taking:
     """One call: what it has reserved, what it has been refused."""
 
-    user: User
+    user: AbstractUser
     names: Mapping[int, str]
     now: datetime = field(kw_only=True)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -222,7 +225,10 @@ def _rows(ids: Iterable[str], names: Mapping[int, str]) -> list[_Head]:
     rows = Dispute.objects.filter(
         pk__in=list(ids), status=Dispute.Status.OPEN, tier__queue__in=list(names)
     ).values_list("pk", "tier__queue", "version", "queue_score", "due_at")
-    return [_Head(str(pk), *rest) for pk, *rest in rows]
+    return [
+        _Head(str(pk), queue_id, version, score, due_at)
+        for pk, queue_id, version, score, due_at in rows
+    ]
 
 
 def _heads_in_postgres(names: Mapping[int, str], *, without: set[str]) -> list[_Head]:

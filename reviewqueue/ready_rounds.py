@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from dataclasses import asdict, dataclass, replace
+from typing import cast
 from uuid import UUID
 
 from django.db import connection
@@ -90,10 +91,8 @@ def work(*, budget_s: float, client: Redis) -> int:
     until = time.monotonic() + budget_s
     while True:
         stood, place = _begin(client)
-        if place.row is not None:
-            mended, following = _rows(place, client=client)
-        else:
-            mended, following = _members(place, client=client)
+        compare = _members if place.row is None else _rows
+        mended, following = compare(place, client=client)
         failpoint("reviewqueue.slice_compared")
         repairs += mended
         if following is None:
@@ -130,7 +129,7 @@ def _text(place: Place) -> str:
     return json.dumps(asdict(place))
 
 
-def _rows(place: Place, *, client: Redis) -> tuple[int, Place]:
+def _rows(place: Place, *, client: Redis) -> tuple[int, Place | None]:
     """Open rows against the sets: what is missing, misplaced or of another version."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -172,7 +171,7 @@ def _members(place: Place, *, client: Redis) -> tuple[int, Place | None]:
         return 0, None
     rank = place.rank if queue_id == place.queue_id else 0
     key = keys().queue + names[queue_id]
-    members = client.zrange(key, rank, rank + CHUNK - 1)
+    members = cast("list[str]", client.zrange(key, rank, rank + CHUNK - 1))
     ids = [member for member in members if _CANONICAL_ID.fullmatch(member)]
     waiting = {
         str(pk)
@@ -206,8 +205,8 @@ def _ahead(ids: list[str], *, client: Redis) -> list[str]:
     """Which of these Redis knows in a newer version than Postgres has now."""
     # Redis first: what is committed in between makes Postgres newer, never Redis.
     name = keys()
-    stored = client.hmget(name.places, ids)
-    fences = client.mget([name.gone + id_ for id_ in ids])
+    stored = cast("list[str | None]", client.hmget(name.places, ids))
+    fences = cast("list[str | None]", client.mget([name.gone + id_ for id_ in ids]))
     versions = {
         str(pk): version
         for pk, version in Dispute.objects.filter(pk__in=ids).values_list("pk", "version")

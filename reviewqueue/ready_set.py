@@ -16,6 +16,7 @@ from django.db.models import Count
 from redis import Redis
 from redis.exceptions import RedisError
 
+from disputes.failpoints import failpoint
 from disputes.models import Dispute, Queue
 from reviewqueue.redis_client import ready_client
 
@@ -78,7 +79,7 @@ def chunks(items: Iterable[_T], size: int = CHUNK) -> Iterator[list[_T]]:
 
 
 # KEYS: places, n fences. ARGV: prefix of the queues, TTL of a fence, force, then per entry id,
-# version, score, queue ('' takes it out). `places` tells where a dispute stands: '<version> <queue>'.
+# version, score, queue ('' takes it out). `places` tells where each stands: '<version> <queue>'.
 # The former queue's key is made from the prefix; it has the same hash tag.
 # What adds comes before what removes: a Redis without memory then refuses before anything changed.
 WRITE = """
@@ -120,6 +121,7 @@ def sync(ids: Iterable[UUID | str], *, force: bool = False, client: Redis | None
     for chunk in chunks(dict.fromkeys(str(id_) for id_ in ids)):
         read_at = time.monotonic()
         entries = _entries(chunk)
+        failpoint("reviewqueue.rows_read")
         if time.monotonic() - read_at > READ_VALID_S:
             # What a fence has forgotten meanwhile must not come back; reconcile reads again.
             continue

@@ -1,14 +1,14 @@
-"""API tokens: issued once, known by their digest, refused as soon as anything speaks against them."""
+"""API tokens: issued once, known by digest, refused as soon as anything speaks against them."""
 
 import hashlib
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from disputes.permissions import User
 from reviewqueue.models import ApiToken
 
 # Makes a leaked secret recognisable, for people and for scanners.

@@ -1,7 +1,7 @@
 """Start `make demo` on a fresh folder, see the clock escalate a dispute over HTTP, stop it.
 
 Promise: exits 0 only if the dispute rose after its deadline, and nothing was left running.
-Usage: python tests/smoke_demo.py DATA_FOLDER
+Usage: python -m tests.smoke_demo DATA_FOLDER
 """
 
 import http.client

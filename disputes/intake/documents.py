@@ -94,6 +94,7 @@ class _Window:
     def __init__(self, chunks: Iterator[str]) -> None:
         self._chunks = chunks
         self.text, self.at, self.line = "", 0, 1
+        self.passed_chars = 0
         self._ended = False
 
     def peek(self) -> str:
@@ -105,7 +106,9 @@ class _Window:
                 end += 1
             self._pass_to(end)
             if end < len(self.text) or self._ended:
-                return self.text[end : end + 1]
+                # The blanks may have used up the window: what follows must be whole in it.
+                self._fill()
+                return self.text[self.at : self.at + 1]
 
     def expect(self, *wanted: str) -> str:
         """Take the next character, which must be one of those wanted."""
@@ -118,7 +121,6 @@ class _Window:
     def value(self) -> tuple[int, Any]:
         """Take the next value; return its line and it, or the reason why it cannot be kept."""
         self.peek()
-        self._fill()
         line, start = self.line, self.at
         try:
             value, end = _scan_at(self.text, start)
@@ -151,6 +153,7 @@ class _Window:
 
     def _pass_to(self, end: int) -> None:
         self.line += self.text.count("\n", self.at, end)
+        self.passed_chars += end - self.at
         self.at = end
 
 
@@ -191,9 +194,10 @@ def _members(window: _Window) -> Iterator[tuple[int, Any]]:
             has_list = True
             yield from _items(window)
         else:
-            before = window.at
+            window.peek()
+            before = window.passed_chars
             _, value = window.value()
-            size += max(0, window.at - before)
+            size += window.passed_chars - before
             if isinstance(value, Unreadable) or isinstance(key, Unreadable):
                 raise value if isinstance(value, Unreadable) else key
             if key in members or size > MAX_RECORD_CHARS:

@@ -113,7 +113,7 @@ MAX_CHARS = {
 
 
 def shortened(field_name: str, text: str, flags: list[str]) -> str:
-    """Return the words on one line; cut to fit if need be, and flagged: the payload has them all."""
+    """Return the words on one line; cut to fit if need be, and flagged: the payload has all."""
     line = " ".join(text.split())
     if len(line) <= MAX_CHARS[field_name]:
         return line

@@ -14,7 +14,8 @@ from disputes.intake.facts import RowError
 CHUNK_BYTES = 256 * 1024
 MAX_CELL_BYTES = 64 * 1024
 MAX_RECORD_CHARS = 1024 * 1024
-LINE_BREAK = re.compile(r"\r*\n|\r")
+# At most two CRs before a LF: without a bound, a run of CRs would be searched again and again.
+LINE_BREAK = re.compile(r"\r{0,2}\n|\r")
 
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -93,8 +94,8 @@ def physical_lines(text: Text) -> Iterator[Line]:
             yield Line(number, "" if overlong else piece, overlong)
             number, overlong = number + 1, False
         if len(rest) > MAX_RECORD_CHARS:
-            # A trailing CR stays: it may be half of a line break.
-            overlong, rest = True, "\r" if rest.endswith("\r") else ""
+            # Trailing CRs stay: they may be half of a line break.
+            overlong, rest = True, rest[_end_without_crs(rest) :]
     for piece in LINE_BREAK.split(rest):
         if piece or overlong:
             yield Line(number, "" if overlong else piece, overlong)
@@ -114,10 +115,15 @@ def refuse_unstorable(text: str) -> None:
 
 def _split_whole_lines(text: str) -> list[str]:
     """Split into lines; trailing CRs stay in the last piece, their LF may follow."""
-    whole = text.rstrip("\r")
-    pieces = LINE_BREAK.split(whole)
-    pieces[-1] += text[len(whole) :]
+    end = _end_without_crs(text)
+    pieces = LINE_BREAK.split(text[:end])
+    pieces[-1] += text[end:]
     return pieces
+
+
+def _end_without_crs(text: str) -> int:
+    """Return where the last two characters begin as far as they are CRs."""
+    return len(text) - len(text[-2:]) + len(text[-2:].rstrip("\r"))
 
 
 def _decodes(file: BinaryIO, encoding: str, *, start: int) -> bool:

@@ -16,7 +16,7 @@ from disputes.intake.documents import document_records, is_lines, line_records
 from disputes.intake.duplicates import SeenRecords
 from disputes.intake.errors import BadField, Unreadable
 from disputes.intake.facts import Facts, Outcome, Record, RowError, hash_of_record
-from disputes.intake.files import RawRecord, Text, open_text, physical_lines
+from disputes.intake.files import RawRecord, Text, open_text, read_chunks
 from disputes.intake.instants import TimeRules
 from disputes.intake.money import amount_text
 from disputes.intake.tables import MAX_COLUMNS, find_table, table_records
@@ -165,7 +165,7 @@ class _Readers:
 def _is_json(text: Text, *, name: str) -> bool:
     if name.lower().endswith(LINES_SUFFIXES):
         return True
-    first = next((line.text.strip() for line in physical_lines(text) if line.text.strip()), "")
+    first = next((start for chunk in read_chunks(text) if (start := chunk.lstrip()[:1])), "")
     if first.startswith("<"):
         raise Unreadable("the file looks like XML or HTML, which is not imported from files")
     return first.startswith(("{", "[")) and not name.lower().endswith(TABLE_SUFFIXES)
@@ -219,7 +219,7 @@ def _ask_for_mapping(parsed: ParsedFile, columns: list[str], readers: _Readers) 
         return
     parsed.columns, parsed.missing = columns, missing
     seen = ", ".join(name[:60] for name in columns[:30]) + (", ..." if columns[30:] else "")
-    parsed.error = f"No column gives {', '.join(missing)}. Columns seen: {seen}."
+    parsed.error = f"No column gives {', '.join(missing)}. Columns seen: {seen or 'none'}."
     parsed.error_outcome = Outcome.NEEDS_MAPPING
 
 

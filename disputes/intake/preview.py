@@ -19,6 +19,7 @@ from disputes.intake.translation import (
     EVENT_CONFLICT,
     TiersOf,
     is_only_kept,
+    new_dispute,
     refuse_unknown_place,
     refuse_unstorable,
     row_error,
@@ -91,10 +92,11 @@ class Preview:
             return Effect.UNCHANGED
         if conflict or is_only_kept(facts):
             return Effect.RECORDED if self._is_new(facts) else Effect.UNCHANGED
-        refuse_unstorable(facts, ladder=self._ladder)
+        new = new_dispute(facts, ladder=self._ladder)
+        refuse_unstorable(new)
         if dispute is not None:
             return self._effect_on(dispute, source_facts(facts), now=now)
-        refuse_unknown_place(facts, ladder=self._ladder, tiers_of=tiers_of)
+        refuse_unknown_place(new, tiers_of=tiers_of)
         if not self._is_new(facts):
             return Effect.UNCHANGED
         return self._effect_here(facts)

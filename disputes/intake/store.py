@@ -16,9 +16,9 @@ from disputes.failpoints import failpoint
 from disputes.intake.effects import Effect, Stored, effect_of
 from disputes.intake.facts import Facts, Outcome, Record, RowError
 from disputes.intake.known import Key, Known, key_of, look_up
+from disputes.intake.raw import keep_raw
 from disputes.intake.translation import (
     EVENT_CONFLICT,
-    at_most,
     conflict_facts,
     is_only_kept,
     new_dispute,
@@ -28,17 +28,14 @@ from disputes.intake.translation import (
     source_facts,
     tiers_once,
 )
-from disputes.models import SourceRecord
 from disputes.priority import MICROSECOND
 from disputes.transitions.attempts import in_attempts, locked
 from disputes.transitions.facts import decide_facts
 from disputes.transitions.journal import Actor, record
-from disputes.transitions.opening import Opened, open_in_transaction
+from disputes.transitions.opening import NewDispute, Opened, open_in_transaction
 
 MAX_BATCH = 500
 """As many records as one transaction should hold: it stays well below the lock timeout."""
-
-MAX_REASON_CHARS = 200
 
 
 def store_batch(
@@ -65,6 +62,8 @@ class _Row:
     record: int
     line: int
     facts: Facts
+    # The dispute it makes, if it makes one.
+    new: NewDispute
 
 
 class _Batch:
@@ -84,10 +83,12 @@ class _Batch:
                     outcome=Outcome.ROW_ERROR, effect=Effect.REFUSED, error=judged
                 )
             else:
-                rows.append(_Row(place, number, line, judged))
+                new = new_dispute(judged, ladder=self._ladder)
+                rows.append(_Row(place, number, line, judged, new))
         self._known = look_up([row.facts for row in rows])
-        new, others = self._first_of_new_disputes(rows)
-        others += self._create(new)
+        failpoint("import.looked_up")
+        firsts, others = self._first_of_new_disputes(rows)
+        others += self._create(firsts)
         for row in sorted(others, key=lambda row: row.place):
             self._settle(row)
         return [self._answers[place] for place in range(len(records))]
@@ -111,9 +112,9 @@ class _Batch:
 
     def _is_storable(self, row: _Row, *, creates: bool) -> bool:
         try:
-            refuse_unstorable(row.facts, ladder=self._ladder)
+            refuse_unstorable(row.new)
             if creates:
-                refuse_unknown_place(row.facts, ladder=self._ladder, tiers_of=self._tiers_of)
+                refuse_unknown_place(row.new, tiers_of=self._tiers_of)
         except DisputeError as refusal:
             self._refuse(row, row_error(refusal, record=row.record, line=row.line))
             return False
@@ -150,18 +151,15 @@ class _Batch:
     def _create_in_transaction(self, rows: Sequence[_Row], *, first: int) -> list[Opened]:
         now = self._now + first * MICROSECOND
         opened = open_in_transaction(
-            [new_dispute(row.facts, ladder=self._ladder) for row in rows],
-            actor=self._actor,
-            now=now,
-            notify=self._notify,
+            [row.new for row in rows], actor=self._actor, now=now, notify=self._notify
         )
-        SourceRecord.objects.bulk_create(
+        keep_raw(
             [
-                self._raw(row.facts, Effect.CREATED, answer.id)
+                (row.facts, Effect.CREATED, answer.id, "")
                 for row, answer in zip(rows, opened, strict=True)
                 if answer.created
             ],
-            ignore_conflicts=True,
+            now=self._now,
         )
         failpoint("import.batch_written")
         return opened
@@ -209,25 +207,10 @@ class _Batch:
             change = decide_facts(dispute, said, now=self._now)
             record([change] if change else [], actor=self._actor, now=self._now)
             effect = Effect.RECORDED if conflict else effect_of(change)
-        raw = self._raw(facts, effect, dispute_id)
-        raw.reason = "this event id came before with another content" if conflict else raw.reason
-        SourceRecord.objects.bulk_create([raw], ignore_conflicts=True)
+        reason = "this event id came before with another content" if conflict else ""
+        keep_raw([(facts, effect, dispute_id, reason)], now=self._now)
         failpoint("import.facts_written")
         return effect
-
-    def _raw(self, facts: Facts, effect: Effect, dispute_id: UUID | None) -> SourceRecord:
-        return SourceRecord(
-            dispute_id=dispute_id,
-            source=facts.source,
-            reference=facts.reference,
-            event_id=facts.event_id,
-            source_hash=facts.source_hash,
-            outcome=facts.outcome.value,
-            effect=effect.value,
-            reason=at_most(", ".join(facts.flags), MAX_REASON_CHARS),
-            payload=facts.payload,
-            received_at=self._now,
-        )
 
     def _answer(
         self, row: _Row, effect: Effect, dispute_id: UUID | None, flags: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from disputes.intake.files import (
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 HEADER_WITHIN_LINES = 20
 MAX_COLUMNS = 1000
+MAX_NAME_CHARS = 500
 
 
 class Table(NamedTuple):
@@ -211,7 +212,7 @@ def _header_at(
     columns = [cell.strip() for cell in cells]
     while columns and not columns[-1]:
         columns.pop()
-    if not 0 < len(columns) <= MAX_COLUMNS:
+    if not 0 < len(columns) <= MAX_COLUMNS or any(len(name) > MAX_NAME_CHARS for name in columns):
         return None
     following = lines.take()
     last = following.number - 1 if following else head[-1].number

@@ -21,7 +21,7 @@ EVENT_CONFLICT = "event_conflict"
 MOST_MATERIALITY_USD = Decimal(10) ** 18
 MAX_SOURCE_STATE_CHARS = 80
 # A field of a dispute by the name that files and people give it.
-FIELD_WORDS = {"reason_code": "reason", "source_at": "event_at"}
+FIELD_WORDS = {"reason_code": "reason", "source_at": "event_at", "source_state": "status"}
 
 TiersOf = Callable[[str], tuple[TierFacts, ...]]
 
@@ -97,18 +97,17 @@ def conflict_facts(dispute: Dispute) -> SourceFacts:
     )
 
 
-def refuse_unstorable(facts: Facts, *, ladder: str | None) -> None:
+def refuse_unstorable(new: NewDispute) -> None:
     """Refuse values that no dispute can hold, new or not. Raises InvalidInput, naming the field."""
-    refuse_bad(new_dispute(facts, ladder=ladder))
-    if len(facts.source_state) > MAX_SOURCE_STATE_CHARS:
-        raise InvalidInput(f"longer than {MAX_SOURCE_STATE_CHARS} characters", field="status")
-    if facts.materiality_usd is not None and facts.materiality_usd >= MOST_MATERIALITY_USD:
+    refuse_bad(new)
+    if len(new.source_state) > MAX_SOURCE_STATE_CHARS:
+        raise InvalidInput(f"longer than {MAX_SOURCE_STATE_CHARS} characters", field="source_state")
+    if new.materiality_usd is not None and new.materiality_usd >= MOST_MATERIALITY_USD:
         raise InvalidInput(f"is not below {MOST_MATERIALITY_USD:,}", field="materiality_usd")
 
 
-def refuse_unknown_place(facts: Facts, *, ladder: str | None, tiers_of: TiersOf) -> None:
+def refuse_unknown_place(new: NewDispute, *, tiers_of: TiersOf) -> None:
     """Refuse a ladder or tier that does not exist. Raises LadderError or InvalidInput."""
-    new = new_dispute(facts, ladder=ladder)
     start_tier(new, tiers_of(new.ladder))
 
 
@@ -138,8 +137,3 @@ def tiers_once() -> TiersOf:
         return answer
 
     return tiers_of
-
-
-def at_most(text: str, longest: int) -> str:
-    """The text, cut where a column ends."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"

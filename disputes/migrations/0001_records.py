@@ -1306,6 +1306,140 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddConstraint(
+            model_name="dispute",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("source_at__isnull", True),
+                    models.Q(
+                        (
+                            "source_at__gte",
+                            datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                        ("source_at__lt", datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                    ),
+                    _connector="OR",
+                ),
+                name="dispute_source_at_is_a_sane_instant",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="dispute",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("tier_entered_at__isnull", True),
+                    models.Q(
+                        (
+                            "tier_entered_at__gte",
+                            datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                        (
+                            "tier_entered_at__lt",
+                            datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="dispute_tier_entered_at_is_a_sane_instant",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="dispute",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("changed_at__isnull", True),
+                    models.Q(
+                        (
+                            "changed_at__gte",
+                            datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                        (
+                            "changed_at__lt",
+                            datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="dispute_changed_at_is_a_sane_instant",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="dispute",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("running_since__isnull", True),
+                    models.Q(
+                        (
+                            "running_since__gte",
+                            datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                        (
+                            "running_since__lt",
+                            datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="dispute_running_since_is_a_sane_instant",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="dispute",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("exhausted_at__isnull", True),
+                    models.Q(
+                        (
+                            "exhausted_at__gte",
+                            datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                        (
+                            "exhausted_at__lt",
+                            datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="dispute_exhausted_at_is_a_sane_instant",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="dispute",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("paused_at__isnull", True),
+                    models.Q(
+                        (
+                            "paused_at__gte",
+                            datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                        ("paused_at__lt", datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                    ),
+                    _connector="OR",
+                ),
+                name="dispute_paused_at_is_a_sane_instant",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="dispute",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("held_since__isnull", True),
+                    models.Q(
+                        (
+                            "held_since__gte",
+                            datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                        (
+                            "held_since__lt",
+                            datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="dispute_held_since_is_a_sane_instant",
+            ),
+        ),
+        migrations.AddConstraint(
             model_name="auditentry",
             constraint=models.UniqueConstraint(
                 models.F("dispute"), models.F("version"), name="one_audit_entry_per_version"
@@ -1368,6 +1502,44 @@ class Migration(migrations.Migration):
                     _connector="OR",
                 ),
                 name="the_clock_is_never_early",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="auditentry",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("at__gte", datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                    ("at__lt", datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC)),
+                    models.Q(
+                        ("from_due_at__isnull", True),
+                        models.Q(
+                            (
+                                "from_due_at__gte",
+                                datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                            ),
+                            (
+                                "from_due_at__lt",
+                                datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                            ),
+                        ),
+                        _connector="OR",
+                    ),
+                    models.Q(
+                        ("to_due_at__isnull", True),
+                        models.Q(
+                            (
+                                "to_due_at__gte",
+                                datetime.datetime(1990, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                            ),
+                            (
+                                "to_due_at__lt",
+                                datetime.datetime(2200, 1, 1, 0, 0, tzinfo=datetime.UTC),
+                            ),
+                        ),
+                        _connector="OR",
+                    ),
+                ),
+                name="entry_instants_are_sane",
             ),
         ),
         migrations.AddConstraint(

@@ -93,6 +93,11 @@ CREATE TRIGGER revision_starts_as_draft BEFORE INSERT ON disputes_ladderrevision
 
 CREATE FUNCTION keep_published_tier() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    -- Locked, so that a tier cannot slip into a draft that is being published this moment.
+    PERFORM FROM disputes_ladderrevision
+        WHERE id IN (CASE WHEN TG_OP <> 'INSERT' THEN OLD.revision_id END,
+                     CASE WHEN TG_OP <> 'DELETE' THEN NEW.revision_id END)
+        ORDER BY id FOR SHARE;
     IF EXISTS (SELECT FROM disputes_ladderrevision
                WHERE state <> 'draft'
                AND id IN (CASE WHEN TG_OP <> 'INSERT' THEN OLD.revision_id END,

@@ -5,7 +5,7 @@ from django.db import models
 from django.db.models import F, Func, Q
 from django.utils.translation import gettext_lazy as _
 
-from disputes.models.disputes import Dispute
+from disputes.models.disputes import EARLIEST, LATEST, Dispute
 from disputes.models.ladders import Tier
 
 
@@ -131,6 +131,16 @@ class AuditEntry(models.Model):
             models.CheckConstraint(
                 name="the_clock_is_never_early",
                 condition=Q(deadline_no__isnull=True) | Q(at__gte=F("from_due_at")),
+            ),
+            # One unreadable instant here would stay for ever.
+            models.CheckConstraint(
+                name="entry_instants_are_sane",
+                condition=Q(at__gte=EARLIEST, at__lt=LATEST)
+                & (
+                    Q(from_due_at__isnull=True)
+                    | Q(from_due_at__gte=EARLIEST, from_due_at__lt=LATEST)
+                )
+                & (Q(to_due_at__isnull=True) | Q(to_due_at__gte=EARLIEST, to_due_at__lt=LATEST)),
             ),
             models.CheckConstraint(
                 name="chain_starts_with_zeros",

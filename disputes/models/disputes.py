@@ -1,6 +1,7 @@
 """The dispute: one row that says what is true now. Only `disputes.transitions` writes it."""
 
 import uuid
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -23,6 +24,15 @@ def bounded(field: str) -> models.CheckConstraint:
         condition=Q(**{f"{field}__isnull": True})
         | (Q(**{f"{field}__gte": EARLIEST}) & Q(**{f"{field}__lt": LATEST})),
     )
+
+
+class DisputeQuerySet(models.QuerySet["Dispute"]):
+    """Disputes by many ids at once."""
+
+    def among(self, ids: Iterable[uuid.UUID | str]) -> "DisputeQuerySet":
+        """Those with these ids; one array instead of a parameter for each id."""
+        array = "{" + ",".join(str(id_) for id_ in ids) + "}"
+        return self.extra(where=["disputes_dispute.id = ANY(%s::uuid[])"], params=[array])  # noqa: S610
 
 
 class Dispute(models.Model):
@@ -158,6 +168,8 @@ class Dispute(models.Model):
     queue_score = models.BigIntegerField(_("place in the queue"))
     audit_head = models.CharField(_("hash of the latest audit entry"), max_length=64)
 
+    objects = DisputeQuerySet.as_manager()
+
     class Meta:
         verbose_name = _("dispute")
         verbose_name_plural = _("disputes")
@@ -240,6 +252,13 @@ class Dispute(models.Model):
                     "restore_due_at",
                     "warn_at",
                     "external_due_at",
+                    "source_at",
+                    "tier_entered_at",
+                    "changed_at",
+                    "running_since",
+                    "exhausted_at",
+                    "paused_at",
+                    "held_since",
                 )
             ),
         ]

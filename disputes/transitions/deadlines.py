@@ -30,6 +30,35 @@ from disputes.transitions.journal import CLOCK, Change, record
 NO_REVIEWERS = "NO_REVIEWERS"
 Recipients = Mapping[int, tuple[Recipient, ...]]
 
+# What a promotion reads of a dispute; facts that it neither needs nor changes stay unread.
+READ_BY_THE_CLOCK = (
+    "status",
+    "version",
+    "audit_head",
+    "changed_at",
+    "source_hash",
+    "tier",
+    "tier_entered_at",
+    "running_since",
+    "consumed",
+    "due_at",
+    "due_kind",
+    "deadline_no",
+    "due_explanation",
+    "restore_due_at",
+    "restore_deadline_no",
+    "restore_explanation",
+    "deadlines_issued",
+    "exhausted_at",
+    "external_due_at",
+    "holder",
+    "held_since",
+    "paused_at",
+    "paused_by",
+    "proposed_by",
+    "flags",
+)
+
 
 def issued(dispute: Dispute, deadline: Deadline | None, *, kind: str) -> dict[str, object]:
     """The columns of a new deadline, which takes the next number; None clears the deadline."""
@@ -123,8 +152,28 @@ def resumed(dispute: Dispute, *, now: datetime) -> dict[str, object]:
     if dispute.restore_due_at is None:
         # It was paused out of a proposal, which keeps no deadline aside.
         return new | fresh_deadline(dispute, tier_facts(dispute.tier_id), now=now)
-    deadline = plain_deadline("remaining", start=now, span=remaining_span(dispute))
-    return new | issued(dispute, deadline, kind=Dispute.DueKind.ESCALATE)
+    deadline = _remaining_deadline(dispute, now=now)
+    flagged = with_flags(dispute, *deadline.flags)
+    return new | flagged | issued(dispute, deadline, kind=Dispute.DueKind.ESCALATE)
+
+
+def _remaining_deadline(dispute: Dispute, *, now: datetime) -> Deadline:
+    """What remained of the span, from now; clipped to the external deadline like every span.
+
+    Where nothing remained it is due at once: a pause buys nothing.
+    """
+    span = remaining_span(dispute)
+    plain = plain_deadline("remaining", start=now, span=span)
+    if not span or dispute.restore_explanation.get("rule") == "given":
+        return plain
+    clipped = span_deadline(
+        start=now,
+        span=span,
+        external_due_at=dispute.external_due_at,
+        margin=tier_facts(dispute.tier_id).margin,
+        now=now,
+    )
+    return clipped if clipped.due_at < plain.due_at else plain
 
 
 def _next_tier(dispute: Dispute, tier: TierFacts, now: datetime, told: Recipients) -> Change:
@@ -192,17 +241,21 @@ def _end_pause(dispute: Dispute, now: datetime) -> Change:
     )
 
 
-def _end_proposal(dispute: Dispute, tier: TierFacts, now: datetime, active: set[int]) -> Change:
-    # The proposal stays on the row as a draft, so that nobody has to type it again.
+def _end_proposal(
+    dispute: Dispute, tier: TierFacts, now: datetime, told: Recipients, active: set[int]
+) -> Change:
+    # The proposal stays on the row as a draft, so that nobody has to type it again. Both sides
+    # hear of it: who proposed, and the queue that was asked to approve.
+    event = Notification.Event.PROPOSAL_EXPIRED
+    proposer = _told(dispute, [dispute.proposed_by_id], event, active)
+    queue = messages_to_queue(event, tier_id=tier.id, recipients=told.get(tier.queue_id, ()))
     return Change(
         dispute,
         AuditEntry.Action.PROPOSAL_EXPIRED,
         fresh_deadline(dispute, tier, now=now) | {"status": Dispute.Status.OPEN},
         decision=Outcome.PROPOSAL_EXPIRED,
         deadline_no=dispute.deadline_no,
-        messages=_told(
-            dispute, [dispute.proposed_by_id], Notification.Event.PROPOSAL_EXPIRED, active
-        ),
+        messages=tuple(dict.fromkeys((*proposer, *queue))),
     )
 
 
@@ -223,7 +276,7 @@ def decide(dispute: Dispute, *, now: datetime, told: Recipients, active: set[int
         case Step.END_PAUSE:
             return _end_pause(dispute, now)
         case Step.END_PROPOSAL:
-            return _end_proposal(dispute, tier, now, active)
+            return _end_proposal(dispute, tier, now, told, active)
 
 
 def _queues_to_tell(disputes: Sequence[Dispute]) -> set[int]:
@@ -231,12 +284,13 @@ def _queues_to_tell(disputes: Sequence[Dispute]) -> set[int]:
     for dispute in disputes:
         tier = tier_facts(dispute.tier_id)
         tiers = revision_tiers(tier.revision_id)
-        queues.add(tiers[min(tier.position, tier.tiers - 1)].queue_id)
+        climbs = dispute.status == Dispute.Status.OPEN and not tier.is_last
+        queues.add(tiers[tier.position].queue_id if climbs else tier.queue_id)
     return queues
 
 
 def _due(ids: Sequence[UUID], *, now: datetime) -> QuerySet[Dispute]:
-    rows = Dispute.objects.filter(pk__in=ids, due_at__lte=now)
+    rows = Dispute.objects.among(ids).filter(due_at__lte=now)
     if paused := paused_ladders(now=now):
         rows = rows.exclude(tier__revision__ladder__in=paused)
     return rows
@@ -259,6 +313,7 @@ def promote(
         disputes = list(
             _due(ids, now=now)
             .select_for_update(skip_locked=True, no_key=True, of=("self",))
+            .only(*READ_BY_THE_CLOCK)
             .order_by("pk")
         )
         failpoint("promote.selected")
@@ -286,7 +341,7 @@ def _why_not(ids: Sequence[UUID], *, now: datetime) -> dict[UUID, str]:
         return {}
     rows = {
         id_: (status, due_at)
-        for id_, status, due_at in Dispute.objects.filter(pk__in=ids).values_list(
+        for id_, status, due_at in Dispute.objects.among(ids).values_list(
             "pk", "status", "due_at"
         )
     }

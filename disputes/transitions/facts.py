@@ -1,5 +1,6 @@
 """What the source says later: changed facts, waiting for others, actionable again, over."""
 
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -66,6 +67,14 @@ def _changed_facts(dispute: Dispute, facts: SourceFacts) -> dict[str, object]:
     return changed | with_flags(dispute, *facts.flags)
 
 
+def _as_if(dispute: Dispute, new: dict[str, object]) -> Dispute:
+    """The dispute as it will be with these columns; a copy that is never written itself."""
+    informed = copy(dispute)
+    for name, value in new.items():
+        setattr(informed, name, value)
+    return informed
+
+
 def _recomputed(dispute: Dispute, new: dict[str, object], *, now: datetime) -> dict[str, object]:
     """Deadlines that follow from a new external deadline, with new numbers.
 
@@ -73,19 +82,29 @@ def _recomputed(dispute: Dispute, new: dict[str, object], *, now: datetime) -> d
     """
     if "external_due_at" not in new or dispute.exhausted_at is not None:
         return {}
+    if dispute.status in (Dispute.Status.PROPOSED, Dispute.Status.RESOLVED):
+        return {}
     on_row = dispute.due_kind == Dispute.DueKind.ESCALATE
     explanation = dispute.due_explanation if on_row else dispute.restore_explanation
     if explanation.get("rule") == "given" or not (on_row or dispute.restore_due_at):
         return {}
     tier = tier_facts(dispute.tier_id)
+    # The clock of a paused dispute stands where it was stopped.
+    start, as_of = dispute.running_since, now
+    if dispute.paused_at is not None:
+        start = as_of = dispute.paused_at
+    span = tier.sla - dispute.consumed
+    if start + span <= as_of:
+        # Its own span is used up: no external date brings it back.
+        return {}
     deadline = span_deadline(
-        start=dispute.running_since,
-        span=max(tier.sla - dispute.consumed, tier.sla * 0),
+        start=start,
+        span=span,
         external_due_at=new["external_due_at"],  # type: ignore[arg-type]
         margin=tier.margin,
-        now=now,
+        now=as_of,
     )
-    flagged = with_flags(dispute, *deadline.flags)
+    flagged = with_flags(_as_if(dispute, new), *deadline.flags)
     if on_row:
         if deadline.due_at == dispute.due_at:
             return {}
@@ -124,15 +143,15 @@ def decide_facts(dispute: Dispute, facts: SourceFacts, *, now: datetime) -> Chan
     if is_older(dispute, facts):
         return None
     changed = _changed_facts(dispute, facts)
+    any_fact = bool(changed)
     status = dispute.status
     if facts.state == "closed" and status != Dispute.Status.RESOLVED:
         return _close(dispute, facts, _stamped(dispute, facts, changed))
-    if facts.state == "waiting" and status in (
-        Dispute.Status.OPEN,
-        Dispute.Status.ACKNOWLEDGED,
-        Dispute.Status.PROPOSED,
-    ):
-        new = changed | stopped(dispute, by=Dispute.PausedBy.SOURCE, until=None, now=now)
+    changed |= _recomputed(dispute, changed, now=now)
+    informed = _as_if(dispute, changed)
+    waits = dispute.paused_by == Dispute.PausedBy.SOURCE or status == Dispute.Status.RESOLVED
+    if facts.state == "waiting" and not waits:
+        new = changed | stopped(informed, by=Dispute.PausedBy.SOURCE, until=None, now=now)
         return Change(
             dispute,
             AuditEntry.Action.PAUSED,
@@ -142,17 +161,15 @@ def decide_facts(dispute: Dispute, facts: SourceFacts, *, now: datetime) -> Chan
             cancels=Notification.CANCELLED_BY_ACKNOWLEDGEMENT,
         )
     if facts.state == "actionable" and dispute.paused_by == Dispute.PausedBy.SOURCE:
-        new = changed | resumed(dispute, now=now)
+        new = changed | resumed(informed, now=now)
         return Change(
             dispute,
             AuditEntry.Action.RESUMED,
             _stamped(dispute, facts, new),
             reason="source_is_actionable",
         )
-    if not changed:
+    if not any_fact:
         return None
-    if status != Dispute.Status.RESOLVED:
-        changed |= _recomputed(dispute, changed, now=now)
     return Change(
         dispute,
         AuditEntry.Action.FACTS_CHANGED,
@@ -176,6 +193,8 @@ def apply_facts(
 
     def attempt(number: int) -> tuple[Dispute, bool]:
         dispute = locked(dispute_id)
+        if facts.source_hash == dispute.source_hash:
+            return dispute, False
         change = decide_facts(dispute, facts, now=now)
         if change is None:
             return dispute, False

@@ -1,21 +1,17 @@
-"""Writes decided changes: row, audit entry and messages together, over arrays, or not at all.
+"""Writes decided changes: rows, audit entries and messages together, or not at all.
 
 Every transition ends here. The caller holds the transaction and has read the rows in it;
 the version in the WHERE makes a row that changed since simply not match.
 """
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from django.db import connection
-
 from disputes.audit import (
     FOLDED,
-    SEALED,
     ZEROS,
     canonical,
     digest_of_note,
@@ -24,9 +20,10 @@ from disputes.audit import (
 )
 from disputes.exceptions import LostRace
 from disputes.failpoints import failpoint
-from disputes.models import AuditEntry, Dispute, Note
+from disputes.models import Dispute, Note
 from disputes.outbox import Message, cancel_pending, queue_messages
 from disputes.signals import announce
+from disputes.transitions.rows import insert_entries, insert_rows, update_rows
 
 
 class Person(Protocol):
@@ -73,7 +70,7 @@ class Change:
 
 @dataclass(slots=True)
 class _Sheet:
-    """The canonical values of one change, ready for the arrays."""
+    """The canonical values of one change, ready to be written."""
 
     change: Change
     id: str
@@ -81,17 +78,6 @@ class _Sheet:
     columns: dict[str, object] = field(default_factory=dict)
     entry: dict[str, object] = field(default_factory=dict)
     salt: str = ""
-
-
-_ARRAY_TYPES = {name: f.db_type(connection).split("(")[0] for name, f in FOLDED.items()} | {
-    "id": "uuid",
-    "version": "integer",
-    "audit_head": "text",
-}
-_ENTRY_FIELDS = {f.attname: f for f in AuditEntry._meta.concrete_fields}
-_ENTRY_COLUMNS = (*SEALED, "hash")
-_ENTRY_TYPES = [_ENTRY_FIELDS[name].db_type(connection).split("(")[0] for name in _ENTRY_COLUMNS]
-_JSON_COLUMNS = {name for name, type_ in _ARRAY_TYPES.items() if type_ == "jsonb"}
 
 
 def _sheet(change: Change, *, actor: Actor, now: datetime) -> _Sheet:
@@ -104,11 +90,11 @@ def _sheet(change: Change, *, actor: Actor, now: datetime) -> _Sheet:
     new = dict(change.new, changed_at=at)
     changes = sheet.entry["changes"] = {}
     for name in FOLDED if is_new else new:
-        before = None if is_new else canonical(name, getattr(dispute, name))
-        after = canonical(name, new[name] if name in new else getattr(dispute, name))
+        before = None if is_new else getattr(dispute, name)
+        after = new[name] if name in new else getattr(dispute, name)
         if before != after:
-            changes[name] = [before, after]
-            sheet.columns[name] = after
+            sheet.columns[name] = written = canonical(name, after)
+            changes[name] = [canonical(name, before), written]
     if change.note:
         sheet.salt = new_salt()
 
@@ -142,74 +128,23 @@ def _sheet(change: Change, *, actor: Actor, now: datetime) -> _Sheet:
     return sheet
 
 
-def _array(name: str, values: Iterable[object]) -> list[object]:
-    if name in _JSON_COLUMNS or name == "changes":
-        return [json.dumps(value, ensure_ascii=False) for value in values]
-    return list(values)
+def _proof(sheet: _Sheet) -> dict[str, object]:
+    return {"id": sheet.id, "version": sheet.version, "audit_head": sheet.entry["hash"]}
 
 
-def _update_rows(sheets: Sequence[_Sheet]) -> int:
-    """One UPDATE over arrays of the columns that change anywhere in the batch."""
-    names = [name for name in FOLDED if any(name in sheet.columns for sheet in sheets)]
-    arrays: list[list[object]] = [
-        [sheet.id for sheet in sheets],
-        [sheet.version for sheet in sheets],
-        [sheet.entry["hash"] for sheet in sheets],
+def _updates(sheets: Sequence[_Sheet]) -> list[dict[str, object]]:
+    """The new values of each row, for every column that changes anywhere in the batch."""
+    names = dict.fromkeys(name for sheet in sheets for name in sheet.columns)
+    return [
+        _proof(sheet)
+        | {
+            name: sheet.columns[name]
+            if name in sheet.columns
+            else canonical(name, getattr(sheet.change.dispute, name))
+            for name in names
+        }
+        for sheet in sheets
     ]
-    for name in names:
-        arrays.append(
-            _array(
-                name,
-                (
-                    sheet.columns[name]
-                    if name in sheet.columns
-                    else canonical(name, getattr(sheet.change.dispute, name))
-                    for sheet in sheets
-                ),
-            )
-        )
-    columns = ["id", "version", "audit_head", *names]
-    unnest = ", ".join(f"%s::{_ARRAY_TYPES[name]}[]" for name in columns)
-    assignments = ", ".join(f"{name} = new.{name}" for name in columns if name != "id")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE disputes_dispute AS d SET {assignments} "  # noqa: S608 (own column names)
-            f"FROM unnest({unnest}) AS new({', '.join(columns)}) "
-            "WHERE d.id = new.id AND d.version = new.version - 1",
-            arrays,
-        )
-        return cursor.rowcount
-
-
-def _insert_rows(sheets: Sequence[_Sheet]) -> set[str]:
-    """Insert new disputes; those whose source and reference exist already are left out."""
-    columns = ["id", "version", "audit_head", *FOLDED]
-    arrays: list[list[object]] = [
-        [sheet.id for sheet in sheets],
-        [sheet.version for sheet in sheets],
-        [sheet.entry["hash"] for sheet in sheets],
-    ]
-    for name in FOLDED:
-        arrays.append(_array(name, (sheet.columns.get(name) for sheet in sheets)))
-    unnest = ", ".join(f"%s::{_ARRAY_TYPES[name]}[]" for name in columns)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO disputes_dispute ({', '.join(columns)}) "  # noqa: S608 (own names)
-            f"SELECT * FROM unnest({unnest}) "
-            "ON CONFLICT (source, reference) DO NOTHING RETURNING id::text",
-            arrays,
-        )
-        return {id_ for (id_,) in cursor.fetchall()}
-
-
-def _insert_entries(sheets: Sequence[_Sheet]) -> None:
-    unnest = ", ".join(f"%s::{type_}[]" for type_ in _ENTRY_TYPES)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO disputes_auditentry ({', '.join(_ENTRY_COLUMNS)}) "  # noqa: S608
-            f"SELECT * FROM unnest({unnest})",
-            [_array(name, (sheet.entry[name] for sheet in sheets)) for name in _ENTRY_COLUMNS],
-        )
 
 
 def _insert_notes(sheets: Sequence[_Sheet]) -> None:
@@ -224,12 +159,12 @@ def _insert_notes(sheets: Sequence[_Sheet]) -> None:
 
 def _finish(sheets: Sequence[_Sheet], *, now: datetime) -> None:
     failpoint("journal.rows_written")
-    _insert_entries(sheets)
+    insert_entries([sheet.entry for sheet in sheets])
     failpoint("journal.audit_written")
     _insert_notes(sheets)
-    for sheet in sheets:
-        if sheet.change.cancels:
-            cancel_pending(sheet.change.dispute.id, events=sheet.change.cancels, now=now)
+    for events in {sheet.change.cancels for sheet in sheets if sheet.change.cancels}:
+        ids = [sheet.change.dispute.id for sheet in sheets if sheet.change.cancels == events]
+        cancel_pending(ids, events=events, now=now)
     queued = queue_messages(
         (
             (sheet.id, sheet.version, str(sheet.entry["hash"]), message)
@@ -250,7 +185,7 @@ def record(changes: Sequence[Change], *, actor: Actor, now: datetime) -> None:
     if not changes:
         return
     sheets = [_sheet(change, actor=actor, now=now) for change in changes]
-    if _update_rows(sheets) != len(sheets):
+    if update_rows(_updates(sheets)) != len(sheets):
         raise LostRace("the dispute changed since it was read")
     _finish(sheets, now=now)
 
@@ -263,7 +198,7 @@ def record_new(changes: Sequence[Change], *, actor: Actor, now: datetime) -> set
     if not changes:
         return set()
     sheets = [_sheet(change, actor=actor, now=now) for change in changes]
-    created = _insert_rows(sheets)
+    created = insert_rows([_proof(sheet) | sheet.columns for sheet in sheets])
     sheets = [sheet for sheet in sheets if sheet.id in created]
     if sheets:
         _finish(sheets, now=now)

@@ -1,6 +1,6 @@
 """Moves by hand: escalate, send back, pause, resume, change band, move to another ladder."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from disputes.calendars import given_deadline
@@ -20,6 +20,7 @@ from disputes.transitions.deadlines import (
     resumed,
 )
 from disputes.transitions.journal import Actor, Change, record
+from disputes.transitions.reasons import require_reason
 from disputes.transitions.reviewing import (
     refuse_stale,
     require_handler,
@@ -35,18 +36,6 @@ NOT_HELD: dict[str, object] = {
     "paused_by": "",
     "paused_at": None,
 }
-
-
-def require_reason(reason: str) -> str:
-    """A reason that says something. Raises InvalidInput."""
-    reason = reason.strip()
-    if not reason:
-        raise InvalidInput("say why: the reason is empty", field="reason")
-    if len(reason) > 4000:
-        raise InvalidInput("the reason is longer than 4,000 characters", field="reason")
-    if "\x00" in reason:
-        raise InvalidInput("the reason contains a NUL character", field="reason")
-    return reason
 
 
 def _named(tiers: tuple[TierFacts, ...], slug: str) -> TierFacts:
@@ -163,7 +152,8 @@ def stopped(
         "held_since": None,
     }
     if dispute.status != Dispute.Status.PAUSED:
-        new |= {"paused_at": now, "consumed": dispute.consumed + (now - dispute.running_since)}
+        ran = max(now - dispute.running_since, timedelta(0))
+        new |= {"paused_at": now, "consumed": dispute.consumed + ran}
         if dispute.status == Dispute.Status.OPEN:
             new |= kept_aside(dispute)
     deadline = given_deadline(until) if until else None
@@ -190,6 +180,8 @@ def pause(
         refuse_stale(dispute, seen_version)
         require_handler(dispute, actor)
         note = require_reason(reason)
+        if until is not None and until.tzinfo is None:
+            raise InvalidInput("the end of the pause has no time zone", field="until")
         if until is not None and not now < until < LATEST:
             raise InvalidInput("the end of the pause must lie ahead", field="until")
         change = Change(

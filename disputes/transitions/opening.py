@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -22,6 +22,16 @@ from disputes.transitions.journal import Actor, Change, record_new
 
 # What numeric(24, 4) holds.
 MOST_AMOUNT = Decimal(10) ** 20
+# What the text columns hold, in characters.
+LONGEST = {
+    "source": 40,
+    "reference": 200,
+    "source_hash": 64,
+    "currency": 3,
+    "reason_code": 200,
+    "stage": 40,
+    "source_state": 80,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +65,7 @@ class NewDispute:
 
 def refuse_bad(new: NewDispute) -> None:
     """Refuse what no dispute may be made of, naming the field. Raises InvalidInput."""
-    for name, longest in (("source", 40), ("reference", 200), ("reason_code", 200), ("stage", 40)):
+    for name, longest in LONGEST.items():
         text = getattr(new, name)
         if len(text) > longest:
             raise InvalidInput(f"longer than {longest} characters", field=name)
@@ -167,6 +177,7 @@ def _put_aside(dispute: Dispute, *, now: datetime) -> None:
     dispute.due_at, dispute.due_kind, dispute.deadline_no = None, "", None
     dispute.due_explanation = {}
     dispute.paused_by, dispute.paused_at = Dispute.PausedBy.SOURCE, now
+    dispute.consumed = max(now - dispute.running_since, timedelta(0))
 
 
 def open_disputes(

@@ -12,7 +12,8 @@ from disputes.permissions import User, active_people, has_right, require_right
 from disputes.transitions.attempts import in_attempts, locked, unlocked
 from disputes.transitions.deadlines import NOTHING_ASIDE, fresh_deadline, issued
 from disputes.transitions.journal import Actor, Change, record
-from disputes.transitions.moving import NOT_HELD, require_reason
+from disputes.transitions.moving import NOT_HELD
+from disputes.transitions.reasons import optional_reason, require_reason
 from disputes.transitions.reviewing import refuse_stale, require_handler
 
 # What a person may decide; the others are said by the source.
@@ -161,7 +162,7 @@ def approve(
             dispute,
             AuditEntry.Action.APPROVED,
             over(dispute, outcome=dispute.proposed_outcome, by=actor.pk),
-            note=reason.strip(),
+            note=optional_reason(reason),
             messages=_to_proposer(dispute, Notification.Event.RESOLVED),
         )
         record([change], actor=Actor.person(actor), now=now)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
+from django.db.models import F
 
 from disputes.calendars import plain_deadline
 from disputes.exceptions import (
@@ -21,10 +22,11 @@ from disputes.failpoints import failpoint
 from disputes.ladders import tier_facts
 from disputes.models import AuditEntry, Dispute, Notification
 from disputes.outbox import messages_to_person
-from disputes.permissions import User, has_right, may_review, require_right
+from disputes.permissions import User, active_people, has_right, may_review, require_right
 from disputes.transitions.attempts import TRIES, in_attempts, locked, unlocked
 from disputes.transitions.deadlines import brought_back, issued, kept_aside
 from disputes.transitions.journal import Actor, Change, record
+from disputes.transitions.reasons import optional_reason
 
 # Entries that change nothing a reviewer decides about: made by the clock or by a ladder migration.
 NEUTRAL_ACTIONS = (*AuditEntry.CLOCK_ACTIONS, AuditEntry.Action.REVISION_MOVED)
@@ -38,11 +40,11 @@ def ack_grace() -> timedelta:
 def taken_by_other(dispute: Dispute) -> AlreadyTaken:
     """The refusal that names the holder."""
     holder = User.objects.get(pk=dispute.holder_id)
-    assert dispute.held_since is not None
+    since = dispute.held_since or dispute.changed_at
     return AlreadyTaken(
-        f"{holder.get_username()} acknowledged this at {dispute.held_since:%H:%M:%S} UTC",
+        f"{holder.get_username()} acknowledged this at {since:%H:%M:%S} UTC",
         holder=holder.get_username(),
-        since=dispute.held_since,
+        since=since,
         version=dispute.version,
     )
 
@@ -59,7 +61,12 @@ def _refuse_by_status(dispute: Dispute, *, actor_id: int) -> None:
         case Dispute.Status.PROPOSED:
             raise TransitionNotAllowed("its outcome waits for approval by another person")
         case _:
-            last = AuditEntry.objects.get(dispute=dispute.pk, version=dispute.version)
+            # The latest entry may be a fact that the source sent after the end.
+            last = (
+                AuditEntry.objects.filter(dispute=dispute.pk, to_status=Dispute.Status.RESOLVED)
+                .exclude(from_status=Dispute.Status.RESOLVED)
+                .latest("version")
+            )
             raise TransitionNotAllowed(
                 f"it was resolved as {dispute.get_outcome_display()} "
                 f"by {last.actor_label} at {last.at:%Y-%m-%d %H:%M} UTC"
@@ -102,13 +109,15 @@ def _require_reviewer(
     if may_review(actor, tier.queue_id):
         return
     if seen_tier is not None and actor.is_active:
-        moves_in_grace = not AuditEntry.objects.filter(
-            dispute=dispute.pk,
-            version__gt=seen_version,
-            action__in=NEUTRAL_ACTIONS,
-            at__lt=now - ack_grace(),
-        ).exists()
-        if moves_in_grace and may_review(actor, tier_facts(seen_tier).queue_id):
+        # Any move counts, the person's own as well: an old page is no pass into its old queue.
+        moved_before_grace = (
+            AuditEntry.objects.filter(
+                dispute=dispute.pk, version__gt=seen_version, at__lt=now - ack_grace()
+            )
+            .exclude(to_tier=F("from_tier"))
+            .exists()
+        )
+        if not moved_before_grace and may_review(actor, tier_facts(seen_tier).queue_id):
             return
     raise NotPermitted(
         f"it is in “{tier.name}” now, a queue that you do not review", queue=tier.slug
@@ -196,9 +205,10 @@ def require_status(dispute: Dispute, *allowed: str, hint: str = "") -> None:
 
 def told_if_other(dispute: Dispute, *, actor: User, event: str) -> tuple:
     """Messages to the holder when somebody else ends their hold."""
-    if dispute.holder_id is None or dispute.holder_id == actor.pk:
+    holder = dispute.holder_id
+    if holder is None or holder == actor.pk or not active_people([holder]):
         return ()
-    return messages_to_person(event, tier_id=dispute.tier_id, user_id=dispute.holder_id)
+    return messages_to_person(event, tier_id=dispute.tier_id, user_id=holder)
 
 
 def release(
@@ -216,15 +226,15 @@ def release(
 
     def attempt(number: int) -> Dispute:
         dispute = locked(dispute_id)
-        refuse_stale(dispute, seen_version)
         require_status(dispute, Dispute.Status.ACKNOWLEDGED)
+        refuse_stale(dispute, seen_version)
         require_handler(dispute, actor)
         change = Change(
             dispute,
             AuditEntry.Action.RELEASED,
             brought_back(dispute)
             | {"status": Dispute.Status.OPEN, "holder_id": None, "held_since": None},
-            note=reason,
+            note=optional_reason(reason),
             messages=told_if_other(dispute, actor=actor, event=Notification.Event.RELEASED),
         )
         record([change], actor=Actor.person(actor), now=now)
@@ -240,8 +250,8 @@ def extend_hold(
 
     def attempt(number: int) -> Dispute:
         dispute = locked(dispute_id)
-        refuse_stale(dispute, seen_version)
         require_status(dispute, Dispute.Status.ACKNOWLEDGED)
+        refuse_stale(dispute, seen_version)
         require_handler(dispute, actor)
         tier = tier_facts(dispute.tier_id)
         if tier.hold_limit is None:
@@ -288,7 +298,7 @@ def assign(
             dispute,
             AuditEntry.Action.ASSIGNED,
             held(dispute, holder_id=to.pk, now=now),
-            note=reason,
+            note=optional_reason(reason),
             messages=(
                 *told_if_other(dispute, actor=actor, event=Notification.Event.RELEASED),
                 *messages_to_person(

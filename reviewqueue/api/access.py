@@ -48,7 +48,9 @@ class PerToken(BaseThrottle):
         key = f"{prefix}{{reviewqueue}}.calls:{request.auth.pk}:{window}"
         try:
             pipeline = ready_client().pipeline(transaction=False)
-            calls, _ = pipeline.incr(key).expire(key, 2 * WINDOW_S).execute()
+            pipeline.incr(key)
+            pipeline.expire(key, 2 * WINDOW_S)
+            calls, _ = pipeline.execute()
         except (RedisError, OSError):
             return True
         return bool(calls <= REQUESTS_PER_MINUTE)

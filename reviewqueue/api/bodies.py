@@ -1,6 +1,7 @@
 """Request bodies: strict JSON in UTF-8, read once. What is not that is refused before any use."""
 
 import json
+from collections import Counter
 from decimal import Decimal
 from typing import NoReturn
 
@@ -59,7 +60,7 @@ def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Readers of JSON differ on which of two equal names counts, so neither does here."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise BadBody(f"The field {ascii(twice[:40])} is given twice.")
     return found

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
@@ -121,8 +122,6 @@ def _message(fault: dict[str, object]) -> str:
             return "there is no such field"
         case "missing":
             return "is missing"
-        case "string_unicode":
-            return "contains half a surrogate pair"
     return str(fault["msg"]).removeprefix("Value error, ")
 
 
@@ -197,7 +196,7 @@ def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
 
 def register(api: NinjaAPI) -> None:
     """Every exception an operation can raise ends here; the most specific handler answers."""
-    handlers: dict[type[Exception], Callable[[HttpRequest, object], HttpResponse]] = {
+    handlers: dict[type[Exception], Callable[[HttpRequest, Any], HttpResponse]] = {
         Exception: _failed,
         Http404: not_found,
         HttpError: _http,

@@ -1,7 +1,7 @@
 """The shapes of the API: what it takes, field by field, and what a dispute looks like outside."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Self
 from uuid import UUID
@@ -9,7 +9,7 @@ from uuid import UUID
 from django.conf import settings
 from django.urls import reverse
 from ninja import Field, Schema
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 
 from disputes.intake.money import amount_text
 from disputes.models import AuditEntry, Dispute, Queue
@@ -19,9 +19,9 @@ MAX_INT = 2**31 - 1
 SLUG_CHARS = 40
 
 
-def _without_controls(text: str) -> str:
-    if any(ord(c) < 32 or ord(c) == 127 for c in text):
-        raise ValueError("contains a control character")
+def _storable(text: str) -> str:
+    if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in text):
+        raise ValueError("contains a control character or half a surrogate pair")
     return text
 
 
@@ -34,12 +34,24 @@ def _exact(value: object) -> object:
     return value
 
 
-Text = Annotated[str, AfterValidator(_without_controls)]
+Text = Annotated[str, AfterValidator(_storable)]
 Slug = Annotated[Text, Field(max_length=SLUG_CHARS)]
 Amount = Annotated[
     Annotated[Text, Field(max_length=64)],
     BeforeValidator(_exact),
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$", "example": "129.00"}),
+]
+
+
+def in_utc(instant: datetime) -> str:
+    """ISO 8601 with every microsecond: a deadline that lost some would lie before itself."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+At = Annotated[
+    datetime,
+    PlainSerializer(in_utc),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 Instant = Annotated[
     Annotated[Text, Field(max_length=64)],
@@ -105,14 +117,14 @@ class DisputeOut(Receipt):
     queue: str
     status: str
     holder: str | None
-    held_since: datetime | None
-    due_at: datetime | None
+    held_since: At | None
+    due_at: At | None
     due_kind: str
     deadline_no: int | None
-    external_due_at: datetime | None
+    external_due_at: At | None
     external_due_estimated: bool
-    exhausted_at: datetime | None
-    opened_at: datetime
+    exhausted_at: At | None
+    opened_at: At
     outcome: str
     version: int
     flags: list[str]
@@ -180,13 +192,13 @@ class EntryOut(Schema):
     version: int
     action: str
     actor: str
-    at: datetime
+    at: At
     from_status: str
     to_status: str
     from_tier: str | None
     to_tier: str
-    from_due_at: datetime | None
-    to_due_at: datetime | None
+    from_due_at: At | None
+    to_due_at: At | None
     deadline_no: int | None
     match_decision: str
     reason: str

@@ -10,10 +10,13 @@ from django.utils.safestring import SafeString
 
 from disputes.intake.money import exponent_of
 from disputes.models import Dispute
+from disputes.permissions import Anyone
+from reviewqueue.queues import held_count
 from reviewqueue.views.clocks import (
     Clock,
     exact_words,
     instant_words,
+    oldest_clock,
     people_words,
     span_words,
     time_words,
@@ -21,9 +24,12 @@ from reviewqueue.views.clocks import (
 
 register = template.Library()
 register.filter("people", people_words)
+register.filter("oldest", oldest_clock)
 
 CONTROL_PICTURES = 0x2400
 DELETE = 0x7F
+# Stands for signs that hide or reorder text; every font has it.
+HIDDEN_SIGN = "\ufffd"
 
 
 def _visible(character: str) -> str:
@@ -38,7 +44,7 @@ def _visible(character: str) -> str:
         unicodedata.category(character) in ("Cc", "Cf", "Cs")
         and character not in "\n\t\u200c\u200d"
     ):
-        return "\u2426"
+        return HIDDEN_SIGN
     return character
 
 
@@ -74,7 +80,8 @@ def clock(context: template.Context, shown: Clock) -> SafeString:
     now: datetime = context["now"]
     if shown.at is None:
         return format_html(
-            '<span class="clock level-{}"><span class="mark" aria-hidden="true">{}</span> {}</span>',
+            '<span class="clock level-{}"><span class="mark" aria-hidden="true">{}</span> '
+            "{}</span>",
             shown.level,
             shown.mark,
             shown.words,
@@ -85,20 +92,19 @@ def clock(context: template.Context, shown: Clock) -> SafeString:
         shown.level,
         shown.mark,
         shown.words,
-        _time(shown, now),
+        _time(shown, shown.at, now),
         format_html(" <span>{}</span>", shown.note) if shown.note else "",
     )
 
 
-def _time(shown: Clock, now: datetime) -> SafeString:
-    assert shown.at is not None
+def _time(shown: Clock, at: datetime, now: datetime) -> SafeString:
     match shown.shows:
         case "left":
-            text = span_words(shown.at - now)
+            text = span_words(at - now)
         case "since":
-            text = span_words(now - shown.at)
+            text = span_words(now - at)
         case _:
-            text = time_words(shown.at, now=now)
+            text = time_words(at, now=now)
     ticking = (
         format_html(' data-tick="{}" data-after-zero="{}"', shown.shows, shown.after_zero)
         if shown.shows in ("left", "since")
@@ -106,8 +112,8 @@ def _time(shown: Clock, now: datetime) -> SafeString:
     )
     return format_html(
         '<time datetime="{}" title="{}"{}>{}</time>',
-        _machine(shown.at),
-        exact_words(shown.at),
+        _machine(at),
+        exact_words(at),
         ticking,
         text,
     )
@@ -134,3 +140,9 @@ def instant(context: template.Context, at: datetime | None) -> SafeString | str:
 def machine_time(at: datetime) -> str:
     """An instant for scripts: ISO 8601, UTC, milliseconds."""
     return _machine(at)
+
+
+@register.simple_tag
+def held_number(user: Anyone) -> int:
+    """How many disputes the person holds, for the navigation."""
+    return held_count(user)

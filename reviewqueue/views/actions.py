@@ -78,9 +78,7 @@ def act(request: HttpRequest, dispute_id: UUID, action: str) -> HttpResponse:
     if not form.is_valid():
         return _refused(press, _invalid(press, dispute))
     try:
-        after = chosen.perform(
-            dispute_id, actor=request.user, now=press.now, **form.arguments()
-        )
+        after = chosen.perform(dispute_id, actor=request.user, now=press.now, **form.arguments())
     except InvalidInput as error:
         form.refuse(error)
         return _refused(press, error)
@@ -100,8 +98,8 @@ def _invalid(press: _Press, dispute: Dispute) -> DisputeError:
     """A form may not fit because the dispute moved: then that is what the person is told."""
     if press.seen_version and press.seen_version != dispute.version:
         return StaleDispute("it changed", version=dispute.version)
-    hidden = press.form.errors.get("seen_version", [])
-    return InvalidInput(" ".join(hidden) or _("check the form"), field="")
+    hidden = " ".join(map(str, press.form.errors.get("seen_version", ())))
+    return InvalidInput(hidden or _("check the form"), field="")
 
 
 def _done_words(press: _Press, after: Dispute) -> str:
@@ -170,7 +168,9 @@ def _refusal_words(press: _Press, error: DisputeError, dispute: Dispute) -> str:
                 "time": exact_words(since),  # type: ignore[arg-type]
             }
         case Busy():
-            return _("Others are changing this dispute at this moment. Nothing was saved: try again.")
+            return _(
+                "Others are changing this dispute at this moment. Nothing was saved: try again."
+            )
         case InvalidInput():
             return _("Not saved: %(why)s.") % {"why": str(error).rstrip(".")}
         case NotPermitted() if moved := _moved_words(press, dispute):

@@ -157,6 +157,13 @@ def _proposed_clock(dispute: Dispute, now: datetime) -> Clock:
     return Clock("none", _("Waits for approval until"), dispute.due_at, "at")
 
 
+def oldest_clock(due_at: datetime, now: datetime) -> Clock:
+    """The deadline that a queue's first to escalate has, for the overview."""
+    if due_at <= now:
+        return Clock("overdue", _("Overdue"), due_at, "since")
+    return Clock("calm", _("in"), due_at, "left", after_zero=_("Overdue, escalating…"))
+
+
 def external_clock(dispute: Dispute, *, now: datetime) -> Clock:
     """The network's or the law's deadline, in words of its own."""
     due_at = dispute.external_due_at

@@ -1,10 +1,11 @@
 """The page of one dispute: both clocks, facts, what can be done and why not, history."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
@@ -74,7 +75,7 @@ def render_dispute(
     """The page, or the same page with a refusal on top and the person's text kept."""
     tier = tier_facts(dispute.tier_id)
     queue = Queue.objects.select_related("ladder").get(pk=tier.queue_id)
-    viewer = Viewer.of(request.user, dispute)  # type: ignore[arg-type]
+    viewer = Viewer.of(request.user, dispute)
     offers = [_offer(action, dispute, viewer, refusal) for action in ACTIONS.values()]
     shown_form = any(offer.is_open for offer in offers)
     context = {
@@ -92,7 +93,7 @@ def render_dispute(
         "why_kept": why(dispute.restore_explanation, now=now),
         "flags": [FLAGS.get(flag, flag) for flag in dispute.flags],
         "offers": [offer for offer in offers if not offer.why_not],
-        "unavailable": [offer for offer in offers if offer.why_not],
+        "unavailable": _by_reason(offers),
         "history": read_history(dispute, before=_before(request), now=now),
         "refusal": refusal,
         "kept_text": refusal.form.typed() if refusal and refusal.form and not shown_form else [],
@@ -102,13 +103,23 @@ def render_dispute(
     )
 
 
+def _by_reason(offers: Sequence[Offer]) -> dict[str, list[Offer]]:
+    """What cannot be done now, gathered under the reason why not."""
+    reasons: dict[str, list[Offer]] = {}
+    for offer in offers:
+        if offer.why_not:
+            reasons.setdefault(offer.why_not, []).append(offer)
+    return reasons
+
+
 def _offer(action: Action, dispute: Dispute, viewer: Viewer, refusal: Refusal | None) -> Offer:
     why_not = action.why_not(dispute, viewer)
     if why_not:
         return Offer(action, None, why_not)
     if refusal and refusal.action == action.name and refusal.form is not None:
         return Offer(action, refused_form(refusal.form, action, dispute), "", is_open=True)
-    return Offer(action, action.form(dispute, action.name), "")
+    form = action.form(dispute, action.name)
+    return Offer(action, form, form.nothing_to_choose())
 
 
 def refused_form(form: ActionForm, action: Action, dispute: Dispute) -> ActionForm:
@@ -116,14 +127,14 @@ def refused_form(form: ActionForm, action: Action, dispute: Dispute) -> ActionFo
 
     Pressing it again is a new decision, made with the present state in view.
     """
-    data = form.data.copy()
+    data = QueryDict(mutable=True)
+    data.update(form.data)
     data["seen_version"] = str(dispute.version)
     again = action.form(dispute, action.name, data)
     again.full_clean()
     for field, messages in form.errors.items():
-        known = again.errors.get(field, [])
         for message in messages:
-            if message not in known and field != "seen_version":
+            if message not in again.errors.get(field, ()) and field != "seen_version":
                 again.add_error(field if field in again.fields else None, message)
     return again
 

@@ -10,12 +10,28 @@ from django.utils.translation import gettext_lazy as _
 
 from disputes.ladders import tier_facts
 from disputes.models import AuditEntry, Dispute, Note
+from disputes.permissions import User
 from reviewqueue.templatetags.reviewer_words import amount_words
 from reviewqueue.views.clocks import instant_words
 
 SHOWN = 100
 # The facts whose old and new value a reader wants to see, with their words.
-FACTS = ("amount", "currency", "reason_code", "stage", "source_state", "band", "external_due_at")
+FACTS = (
+    "outcome",
+    "proposed_outcome",
+    "amount",
+    "currency",
+    "reason_code",
+    "stage",
+    "source_state",
+    "band",
+    "external_due_at",
+)
+WITH_CHOICES = {
+    "outcome": Dispute.Outcome,
+    "proposed_outcome": Dispute.Outcome,
+    "band": Dispute.Band,
+}
 CODES = {
     "source_waits": _("the source waits for others"),
     "source_is_actionable": _("the source says it is actionable again"),
@@ -43,6 +59,7 @@ class Event:
     note_erased: bool
     code: str
     facts: Sequence[FactChange]
+    assigned_to: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +101,28 @@ def _in_words(entries: Sequence[AuditEntry], *, dispute: Dispute, now: datetime)
     notes = {
         note.version: note for note in Note.objects.filter(dispute=dispute.pk, version__in=versions)
     }
-    return [_event(entry, notes.get(entry.version), dispute, now) for entry in entries]
+    holders = {
+        entry.version: entry.changes["holder_id"][1]
+        for entry in entries
+        if entry.action == AuditEntry.Action.ASSIGNED and "holder_id" in entry.changes
+    }
+    names = dict(User.objects.filter(pk__in=holders.values()).values_list("pk", "username"))
+    assigned_to = {version: names.get(holder, "") for version, holder in holders.items()}
+    return [
+        _event(
+            entry,
+            notes.get(entry.version),
+            dispute=dispute,
+            assigned_to=assigned_to.get(entry.version, ""),
+            now=now,
+        )
+        for entry in entries
+    ]
 
 
-def _event(entry: AuditEntry, note: Note | None, dispute: Dispute, now: datetime) -> Event:
+def _event(
+    entry: AuditEntry, note: Note | None, *, dispute: Dispute, assigned_to: str, now: datetime
+) -> Event:
     has_note = entry.reason.startswith("sha256:")
     erased = has_note and (note is None or note.erased_at is not None)
     code = "" if has_note else entry.reason
@@ -99,6 +134,7 @@ def _event(entry: AuditEntry, note: Note | None, dispute: Dispute, now: datetime
         note_erased=erased,
         code=str(CODES.get(code, code)),
         facts=[] if entry.version == 1 else _fact_changes(entry, dispute, now),
+        assigned_to=assigned_to,
     )
 
 
@@ -121,4 +157,4 @@ def _value(name: str, text: object, dispute: Dispute, now: datetime) -> str:
         return amount_words(Decimal(str(text)), dispute.currency, source=dispute.source)
     if name.endswith("_at"):
         return instant_words(datetime.fromisoformat(str(text)), now=now)
-    return str(text)
+    return str(WITH_CHOICES[name](text).label if name in WITH_CHOICES else text)

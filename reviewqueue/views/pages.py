@@ -1,17 +1,18 @@
-"""What every private page does: signed in, never cached, and 503 in words while Postgres is away."""
+"""What every private page does: signed in, never cached, 503 in words while Postgres is away."""
 
 from collections.abc import Callable
 from functools import wraps
 
 from django.contrib.auth.decorators import login_required
 from django.db import Error, InterfaceError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
+from django.template.response import SimpleTemplateResponse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from disputes.transitions.attempts import is_transient
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 RETRY_AFTER_S = 5
 # What a form sent that is worth sending again; never a password.
 KEPT_FIELDS = (
@@ -31,13 +32,11 @@ def survives_outage(view: View) -> View:
     """Answer 503 with a way to try again where Postgres cannot be reached."""
 
     @wraps(view)
-    def survivor(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
+    def survivor(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
         try:
             response = view(request, *args, **kwargs)
             # A page that renders late would meet the outage outside this guard.
-            if hasattr(response, "render") and not response.is_rendered:
-                response = response.render()
-            return response
+            return response.render() if isinstance(response, SimpleTemplateResponse) else response
         except Error as error:
             if not isinstance(error, InterfaceError) and not is_transient(error):  # type: ignore[arg-type]
                 raise
@@ -48,15 +47,12 @@ def survives_outage(view: View) -> View:
 
 def out_of_service(request: HttpRequest) -> HttpResponse:
     """The 503 page; it asks the database nothing and gives back what was typed."""
+    match = request.resolver_match
+    was_action = request.method == "POST" and match is not None and match.url_name != "login"
     kept = [
-        (name, value)
-        for name in KEPT_FIELDS
-        for value in request.POST.getlist(name)
-        if request.method == "POST"
+        (name, value) for name in KEPT_FIELDS for value in request.POST.getlist(name) if was_action
     ]
-    response = render(
-        request, "503.html", {"kept": kept, "was_post": request.method == "POST"}, status=503
-    )
+    response = render(request, "503.html", {"kept": kept, "was_action": was_action}, status=503)
     response["Retry-After"] = str(RETRY_AFTER_S)
     response["Cache-Control"] = "no-store"
     return response
@@ -66,7 +62,7 @@ def private(view: View) -> View:
     """A page for signed-in people: not kept by any cache, 503 while Postgres is away."""
 
     @wraps(view)
-    def page(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
+    def page(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
         response = login_required(view)(request, *args, **kwargs)
         response["Cache-Control"] = "no-store, private"
         return response

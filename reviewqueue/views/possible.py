@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy
 
 from disputes.ladders import TierFacts, tier_facts
 from disputes.models import Dispute
-from disputes.permissions import User, has_right, may_review
+from disputes.permissions import Anyone, has_right, may_review
 from disputes.transitions import moving, resolving, reviewing
 from reviewqueue.forms import (
     ActionForm,
@@ -32,7 +32,7 @@ MOVABLE = moving.MOVABLE
 class Viewer:
     """The person and the rights that the actions ask about, read once a request."""
 
-    user: User
+    user: Anyone
     reviews_queue: bool
     overrides: bool
     assigns: bool
@@ -40,7 +40,7 @@ class Viewer:
     reopens: bool
 
     @classmethod
-    def of(cls, user: User, dispute: Dispute) -> "Viewer":
+    def of(cls, user: Anyone, dispute: Dispute) -> "Viewer":
         """What this person may do with this dispute."""
         return cls(
             user=user,
@@ -68,18 +68,28 @@ class Action:
     def why_not(self, dispute: Dispute, viewer: Viewer) -> str:
         """Why the person cannot do this now; "" where they can."""
         if dispute.status not in self.statuses:
-            return _wrong_status(self.name, dispute)
+            return _wrong_status(self.name, dispute, viewer)
         return _RIGHTS[self.name](dispute, viewer, tier_facts(dispute.tier_id))
 
 
-def _wrong_status(name: str, dispute: Dispute) -> str:
-    match dispute.status:
-        case Status.OPEN if name == "resolve":
+def _wrong_status(name: str, dispute: Dispute, viewer: Viewer) -> str:
+    """Why the status forbids it: what the action would need, else what the status is."""
+    match name:
+        case "approve" | "return":
+            return _("Nothing waits for approval.")
+        case "resume":
+            return _("It is not paused.")
+        case "reopen":
+            return _("It is not resolved.")
+        case "release" | "extend":
+            return _("Nobody holds it.")
+        case "resolve" if dispute.status == Status.OPEN:
             return _("Acknowledge it first.")
-        case Status.OPEN:
-            return _("Nobody holds it.") if name in ("release", "extend") else _("It is open.")
+    match dispute.status:
+        case Status.ACKNOWLEDGED if dispute.holder_id == viewer.user.pk:
+            return _("You hold it.")
         case Status.ACKNOWLEDGED:
-            return _("It is acknowledged already.") if name == "acknowledge" else _("It is held.")
+            return _held_by(dispute)
         case Status.PAUSED:
             return _("It is paused: resume it first.")
         case Status.PROPOSED:
@@ -88,11 +98,16 @@ def _wrong_status(name: str, dispute: Dispute) -> str:
             return _("It is resolved.")
 
 
+def _held_by(dispute: Dispute) -> str:
+    assert dispute.holder is not None  # noqa: S101 (acknowledged disputes have a holder)
+    return _("%(name)s holds it.") % {"name": dispute.holder.get_username()}
+
+
 def _handles(dispute: Dispute, viewer: Viewer, tier: TierFacts) -> str:
     if dispute.holder_id is not None:
         if dispute.holder_id == viewer.user.pk or viewer.overrides:
             return ""
-        return _("Somebody else holds it.")
+        return _held_by(dispute)
     return _reviews(dispute, viewer, tier)
 
 

@@ -21,6 +21,7 @@ from reviewqueue.queues import (
     SORTS,
     VIEWS,
     BadCursor,
+    LadderTable,
     QueueCounts,
     next_due,
     overview,
@@ -63,10 +64,14 @@ def queues_page(request: HttpRequest) -> HttpResponse:
             "tables": tables,
             "reviews_any": bool(reviewed_queue_ids(request.user)),
             "admins": [] if tables else _admins(),
-            "has_disputes": any(row.counts != QueueCounts() for t in tables for row in t.rows)
-            or Dispute.objects.exists(),
+            "has_ladders": bool(tables) or Queue.objects.exists(),
+            "has_disputes": _has_any(tables) or Dispute.objects.exists(),
         },
     )
+
+
+def _has_any(tables: list[LadderTable]) -> bool:
+    return any(row.counts != QueueCounts() for table in tables for row in table.rows)
 
 
 def _admins() -> list[str]:
@@ -110,7 +115,8 @@ def render_queue(
 ) -> HttpResponse:
     """The page of a queue, or the same page with a refusal on top."""
     queue = _queue(ladder, slug)
-    if not visible_queues(request.user).filter(pk=queue.pk).exists():
+    reviews = may_review(request.user, queue.pk)
+    if not reviews and not visible_queues(request.user).filter(pk=queue.pk).exists():
         return _not_yours(request, queue)
     now = database_now()
     view, sort = params.get("view", "unheld"), params.get("sort", "place")
@@ -135,7 +141,7 @@ def render_queue(
         "first": _address(here, view=view, sort=sort),
         "older": _address(here, view=view, sort=sort, after=page.after) if page.after else "",
         "came_from": f"{here}?{params.urlencode()}" if params else here,
-        "reviews": may_review(request.user, queue.pk),
+        "reviews": reviews,
         "paused_ladder": if_paused(queue.ladder, now),
         "next_due": next_due(queue) if not page.rows and view == "unheld" else None,
         "refusal": refusal,
@@ -154,9 +160,7 @@ def _row(dispute: Dispute, viewer_id: int | None, now: datetime) -> Row:
 
 
 def _queue(ladder: str, slug: str) -> Queue:
-    return get_object_or_404(
-        Queue.objects.select_related("ladder"), ladder__slug=ladder, slug=slug
-    )
+    return get_object_or_404(Queue.objects.select_related("ladder"), ladder__slug=ladder, slug=slug)
 
 
 def _not_yours(request: HttpRequest, queue: Queue) -> HttpResponse:
@@ -218,7 +222,7 @@ def _taken(request: HttpRequest, queue: Queue | None) -> HttpResponse:
     back = reverse("queue", args=[queue.ladder.slug, queue.slug]) if queue else reverse("queues")
     try:
         dispute = take_next(
-            request.user,  # type: ignore[arg-type]
+            request.user,  # type: ignore[arg-type] # signed in: `private` saw to it
             queue_ids=[queue.pk] if queue else None,
             now=now,
         )

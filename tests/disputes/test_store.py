@@ -1,6 +1,7 @@
 """Storing records: what each becomes, and that a second time writes nothing."""
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 
@@ -13,6 +14,7 @@ from disputes.intake.facts import Facts, Outcome, Record, RowError, State
 from disputes.intake.store import store_batch
 from disputes.intake.translation import EVENT_CONFLICT
 from disputes.models import AuditEntry, Dispute, Notification, SourceRecord
+from disputes.transitions.moving import resume
 from tests.situations import HOUR, MINUTE, NOON, SYSTEM, default_ladder, person
 
 pytestmark = pytest.mark.django_db
@@ -323,6 +325,37 @@ def test_two_imports_of_the_same_records_at_once_store_each_once():
     }
 
 
+def meanwhile(monkeypatch, act: Callable[[], object]) -> None:
+    """Let `act` happen once, after a batch was looked up and before it is stored."""
+
+    def once() -> None:
+        monkeypatch.delitem(failpoints.hooks, "import.looked_up")
+        act()
+
+    monkeypatch.setitem(failpoints.hooks, "import.looked_up", once)
+
+
+def test_a_dispute_that_another_import_creates_meanwhile_gets_our_news(monkeypatch):
+    meanwhile(monkeypatch, lambda: store(facts("R-1", digit="a")))
+    assert effects(facts("R-1", digit="b", amount=Decimal("20.000"))) == ["updated"]
+    assert only().amount == Decimal("20")
+    assert SourceRecord.objects.count() == 2
+
+
+def test_news_that_another_import_stores_meanwhile_is_not_applied_a_second_time(monkeypatch):
+    store(facts("R-1", digit="a"))
+    news = waiting(reference="R-1", digit="b")
+
+    def stored_and_then_resumed() -> None:
+        store(news)
+        ada = person("ada", "standard", rights=("override_hold",))
+        resume(only().id, actor=ada, reason="they wait for us", now=NOON + MINUTE)
+
+    meanwhile(monkeypatch, stored_and_then_resumed)
+    assert effects(news) == ["unchanged"]
+    assert only().status == "open"
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("point", ["import.batch_written", "import.facts_written"])
 def test_a_failure_inside_the_transaction_leaves_neither_dispute_nor_record(point, monkeypatch):
@@ -341,9 +374,25 @@ def test_a_failure_inside_the_transaction_leaves_neither_dispute_nor_record(poin
     assert effects(*batch)[0] in (Effect.CREATED, Effect.CLOSED)
 
 
-def test_a_batch_costs_few_queries_however_many_rows_it_has(django_assert_max_num_queries):
-    with django_assert_max_num_queries(25):
-        store(*[facts(f"R-{n}") for n in range(200)])
+def test_records_and_disputes_are_read_and_written_in_as_many_statements_for_many_as_for_few():
+    few = statements_for([facts(f"A-{n}") for n in range(2)])
+    many = statements_for([facts(f"B-{n}") for n in range(200)])
+    assert many == few
+    assert len(many) >= 5
+
+
+def statements_for(batch: list[Facts]) -> list[str]:
+    """The beginnings of the statements on disputes, their audit and their records."""
+    seen: list[str] = []
+
+    def note(execute, sql, params, many, context):
+        if any(f"disputes_{table}" in sql for table in ("dispute", "auditentry", "sourcerecord")):
+            seen.append(sql[:40])
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(note):
+        store(*batch)
+    return seen
 
 
 def test_a_second_run_only_reads(django_assert_max_num_queries):

@@ -139,6 +139,23 @@ def test_a_number_with_decimals_is_never_a_float():
     assert (facts.reference, facts.details) == ("7", {"rate": "0.1000"})
 
 
+def test_a_long_list_on_one_line_is_a_document_too():
+    content = b"[" + b",".join(line(f"R-{at}", note="x" * 300).strip() for at in range(5000)) + b"]"
+    assert len(references_of(content, name="upload")) == 5000
+
+
+def test_a_large_value_after_megabytes_of_blanks_is_read_whole():
+    head = b'{"reference": "A", "amount": "5.00", "currency": "EUR", "note":'
+    content = head + b" " * (2 * 1024 * 1024) + b'"' + b"x" * 900_000 + b'"}'
+    assert references_of(content, name="a.json") == ["A"]
+
+
+def test_an_object_of_many_large_members_is_refused_before_it_is_held():
+    members = b", ".join(b'"m%d": "%s"' % (at, b"x" * 900_000) for at in range(5))
+    ((_, _, message),) = errors_of(b"{" + members + b"}", name="a.json")
+    assert "too large" in message
+
+
 @pytest.mark.parametrize("amount", [b"1e2", b"1E400", b"1e-400", b"true", b"[5]", b"{}", b"null"])
 def test_a_json_amount_obeys_the_rules_of_amounts(amount):
     content = b'{"reference": "A", "amount": ' + amount + b', "currency": "USD"}'

@@ -75,6 +75,16 @@ def test_a_header_may_hold_a_quoted_newline():
     assert facts_of(content).details == {"long\nname": "x"}
 
 
+def test_a_megabyte_of_line_ends_is_passed_over_in_one_go():
+    content = HEADER + b"\r" * 1_000_000 + b"\nA-1,5.00,EUR\n"
+    ((_, line, facts),) = opened(content)
+    assert (line, facts.reference) == (1_000_001, "A-1")
+
+
+def test_a_header_of_a_million_columns_is_refused():
+    assert "at most 1000 columns" in opened(b"," * 900_000 + b"x\n").error
+
+
 def test_repeated_columns_are_refused_by_name():
     parsed = opened(b"reference,amount,currency,note,note\nA,5.00,EUR,x,y\n")
     assert parsed.error == "the header repeats 'note'"

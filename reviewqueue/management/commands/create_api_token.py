@@ -1,6 +1,7 @@
 """Make an API token for a user and print its secret, this once."""
 
 from argparse import ArgumentParser
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -25,11 +26,9 @@ class Command(BaseCommand):
             help="what it may do; may be given more than once",
         )
 
-    def handle(self, *args: object, **options: object) -> None:
+    def handle(self, *args: object, **options: Any) -> None:
         user = User.objects.filter(username=options["username"]).first()
         if user is None:
             raise CommandError(f"There is no user {options['username']!r}.")
-        scopes = options["scope"]
-        assert isinstance(scopes, list)
-        _, secret = issue(user, name=str(options["name"]), scopes=scopes)
+        _, secret = issue(user, name=options["name"], scopes=options["scope"])
         self.stdout.write(secret)

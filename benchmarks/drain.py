@@ -1,0 +1,143 @@
+"""How fast a backlog drains: through RQ and in process, against the first article's own loop.
+
+    python -m benchmarks.drain [--disputes 20000] [--article 1500] [--profile]
+
+The article's loop is written anew with the same database work an item: a guarded UPDATE, an
+audit row and an outbox row, committed one by one; its sleeps are left out.
+"""
+
+import argparse
+import cProfile
+import pstats
+import time
+from datetime import timedelta
+
+from benchmarks.stage import make_ladder, open_many, processes, stage
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--disputes", type=int, default=20_000)
+    parser.add_argument("--article", type=int, default=1_500)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--profile", action="store_true", help="profile the drain in process")
+    options = parser.parse_args()
+    with stage():
+        make_ladder()
+        article = article_loop(options.article)
+        print(f"the article's loop             {article:10,.0f} disputes/s")
+        direct = in_process(options.disputes, profile=options.profile)
+        print(f"drain in process               {direct:10,.0f} disputes/s")
+        through = through_rq(options.disputes, workers=options.workers)
+        print(f"whole drain through RQ, {options.workers} worker(s) {through:8,.0f} disputes/s")
+        print(f"ratio to the article's loop    {through / article:10.1f} x")
+
+
+def backlog(number: int) -> None:
+    """Disputes that were due a second ago."""
+    from disputes.clock import database_now
+
+    due = database_now() - timedelta(seconds=1)
+    open_many(number, due_at=[due] * number)
+
+
+def in_process(number: int, *, profile: bool) -> float:
+    """Disputes a second of `drain` called here."""
+    from escalation.drain import drain
+
+    backlog(number)
+    profiler = cProfile.Profile()
+    started = time.perf_counter()
+    if profile:
+        profiler.enable()
+    counts = drain(budget_s=300, linger_s=0)
+    profiler.disable()
+    seconds = time.perf_counter() - started
+    assert counts["PROMOTED_TO_SENIOR"] == number, counts
+    if profile:
+        pstats.Stats(profiler).sort_stats("cumulative").print_stats(45)
+    return number / seconds
+
+
+def through_rq(number: int, *, workers: int) -> float:
+    """Disputes a second from the first promotion to the last, by real workers."""
+    from django.db.models import Max, Min
+
+    from disputes.models import AuditEntry
+    from escalation.doorbell import ring
+
+    before = AuditEntry.objects.filter(action="promoted").count()
+    backlog(number)
+    last_id = AuditEntry.objects.aggregate(Max("pk"))["pk__max"]
+    with processes(*[("rqworker", "escalations")] * workers):
+        time.sleep(4)
+        ring("escalations", wanted=workers)
+        wait_for(
+            lambda: AuditEntry.objects.filter(action="promoted").count() == before + number
+        )
+    span = AuditEntry.objects.filter(action="promoted", pk__gt=last_id).aggregate(
+        first=Min("at"), last=Max("recorded_at")
+    )
+    return number / (span["last"] - span["first"]).total_seconds()
+
+
+def wait_for(condition: object, *, limit_s: float = 300) -> None:
+    """Until `condition()` is true."""
+    until = time.monotonic() + limit_s
+    while not condition():  # type: ignore[operator]
+        if time.monotonic() > until:
+            raise SystemExit("the benchmark never finished")
+        time.sleep(0.2)
+
+
+def article_loop(number: int) -> float:
+    """Disputes a second of the first article's design: read due, lock, promote one by one."""
+    import json
+    import uuid
+
+    from django.db import connection, transaction
+
+    from escalation.redis_client import timeline_client
+
+    client = timeline_client()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TEMP TABLE item (id uuid PRIMARY KEY, tier int, version int, due timestamptz)"
+        )
+        cursor.execute("CREATE TEMP TABLE log (id bigserial PRIMARY KEY, item uuid, entry jsonb)")
+        cursor.execute("CREATE TEMP TABLE mail (id bigserial PRIMARY KEY, item uuid, body jsonb)")
+    ids = [str(uuid.uuid4()) for _ in range(number)]
+    now = time.time()
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO item SELECT unnest(%s::uuid[]), 0, 1, now()", [ids])
+    pipe = client.pipeline()
+    for id_ in ids:
+        pipe.hset(f"article:payload:{id_}", mapping={"tier": "standard", "source_hash": "a" * 64})
+        pipe.zadd("article:pending", {id_: now - 1})
+    pipe.execute()
+
+    started = time.perf_counter()
+    while due := client.zrangebyscore("article:pending", 0, time.time(), start=0, num=50):
+        for id_ in due:
+            if not client.set(f"article:lock:{id_}", "worker", nx=True, ex=30):
+                continue
+            payload = client.hgetall(f"article:payload:{id_}")
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(
+                    "UPDATE item SET tier = tier + 1, version = version + 1"
+                    " WHERE id = %s AND version = 1",
+                    [id_],
+                )
+                entry = json.dumps({"to": "senior", "hash": payload["source_hash"]})
+                cursor.execute("INSERT INTO log (item, entry) VALUES (%s, %s)", [id_, entry])
+                cursor.execute("INSERT INTO mail (item, body) VALUES (%s, %s)", [id_, entry])
+            client.hset(f"article:payload:{id_}", "tier", "senior")
+            client.zadd("article:pending", {id_: time.time() + 3600})
+            if client.get(f"article:lock:{id_}") == "worker":
+                client.delete(f"article:lock:{id_}")
+    return number / (time.perf_counter() - started)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+"""Ladders, revisions and queues, edited by staff with the right `edit_ladders`.
+
+Promise: a published revision is never changed from here; it is copied into a draft.
+"""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import IntegrityError, models, transaction
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
+
+from disputes.admin.refusing import RefusesInWords
+from disputes.clock import database_now
+from disputes.exceptions import LadderError
+from disputes.ladders import copy_to_draft, publish
+from disputes.models import Ladder, LadderRevision, Queue, Tier
+from disputes.permissions import has_right
+from disputes.transitions.resolving import OUTCOMES
+
+CHANNELS = [("email", gettext_lazy("e-mail")), ("log", gettext_lazy("log"))]
+FROZEN = gettext_lazy(
+    "A published revision never changes. Copy it into a draft, edit the draft and publish that."
+)
+SPAN_HELP = gettext_lazy("Days and hours:minutes:seconds, for example 1 12:00:00.")
+
+
+class EditedByLadderEditors(RefusesInWords):
+    """Open to staff with the right `edit_ladders`."""
+
+    def _may(self, request: HttpRequest) -> bool:
+        return has_right(request.user, "edit_ladders")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self._may(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self._may(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request)
+
+
+class RevisionLinks(admin.TabularInline):
+    """The revisions of a ladder, to look at and to open."""
+
+    model = LadderRevision
+    fields = readonly_fields = ("number", "state", "published_at", "published_by", "note")
+    ordering = ("-number",)
+    extra = 0
+    can_delete = False
+    show_change_link = True
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return has_right(request.user, "edit_ladders")
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(Ladder)
+class LadderAdmin(EditedByLadderEditors):
+    """Ladders; a new one starts with an empty draft."""
+
+    list_display = ("name", "slug", "policy", "paused_at", "paused_until")
+    fields = ("name", "slug", "policy")
+    inlines = (RevisionLinks,)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        # Places in the queues were computed by the policy; addresses carry the slug.
+        return ("slug", "policy") if obj else ()
+
+    def get_inlines(self, request: HttpRequest, obj: Any) -> Any:
+        return self.inlines if obj else ()
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if not change:
+            LadderRevision.objects.create(ladder=obj, number=1)
+
+
+class TierForm(forms.ModelForm):
+    """A tier of a draft."""
+
+    four_eyes = forms.MultipleChoiceField(
+        label=gettext_lazy("four eyes"),
+        choices=[(outcome.value, outcome.label) for outcome in OUTCOMES],
+        widget=forms.CheckboxSelectMultiple,
+        required=False,
+        help_text=gettext_lazy("Outcomes that a second person must approve."),
+    )
+
+    class Meta:
+        model = Tier
+        fields = (
+            "position",
+            "slug",
+            "name",
+            "queue",
+            "sla",
+            "hold_limit",
+            "approval_span",
+            "four_eyes",
+        )
+        help_texts = {"sla": SPAN_HELP, "hold_limit": SPAN_HELP, "approval_span": SPAN_HELP}
+
+
+class TierInline(admin.StackedInline):
+    """The tiers of a revision; only a draft's can be changed."""
+
+    model = Tier
+    form = TierForm
+    extra = 0
+    ordering = ("position",)
+
+    def _may(self, request: HttpRequest, revision: LadderRevision | None) -> bool:
+        return has_right(request.user, "edit_ladders") and (
+            revision is None or revision.state == LadderRevision.State.DRAFT
+        )
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return has_right(request.user, "edit_ladders")
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request, obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request, obj)
+
+    def formfield_for_foreignkey(
+        self, db_field: models.ForeignKey, request: HttpRequest, **kwargs: Any
+    ) -> Any:
+        if db_field.name == "queue" and request.resolver_match:
+            revision = request.resolver_match.kwargs.get("object_id")
+            kwargs["queryset"] = Queue.objects.filter(ladder__revisions=revision).distinct()
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+
+@admin.register(LadderRevision)
+class LadderRevisionAdmin(EditedByLadderEditors):
+    """Revisions: a draft is edited and published, a published one is only copied."""
+
+    list_display = ("ladder", "number", "state", "published_at", "published_by", "note")
+    list_display_links = ("ladder", "number")
+    list_filter = ("state", "ladder")
+    list_select_related = ("ladder", "published_by")
+    fields = (
+        "ladder",
+        "number",
+        "state",
+        "external_margin",
+        "note",
+        "published_at",
+        "published_by",
+    )
+    readonly_fields = ("ladder", "number", "state", "published_at", "published_by")
+    inlines = (TierInline,)
+    actions = ("copy_selected", "publish_selected")
+    refusal = FROZEN
+    in_use = FROZEN
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        # The first draft comes with its ladder, every other one is a copy.
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._may(request) and (obj is None or obj.state == LadderRevision.State.DRAFT)
+
+    has_delete_permission = has_change_permission
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """A draft goes with its tiers; nothing else can point at them yet."""
+        return [str(revision) for revision in objs], {}, set(), []
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        with transaction.atomic():
+            Tier.objects.filter(revision=obj).delete()
+            obj.delete()
+
+    def get_urls(self) -> list[URLPattern]:
+        return [
+            path(
+                "<int:pk>/copy/",
+                self.admin_site.admin_view(require_POST(self.copy_view)),
+                name="disputes_ladderrevision_copy",
+            ),
+            path(
+                "<int:pk>/publish/",
+                self.admin_site.admin_view(require_POST(self.publish_view)),
+                name="disputes_ladderrevision_publish",
+            ),
+            *super().get_urls(),
+        ]
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        revision = self.get_object(request, object_id) if object_id else None
+        is_published = revision is not None and revision.state != LadderRevision.State.DRAFT
+        if is_published and self._may(request):
+            if request.method == "POST":
+                self.message_user(request, str(FROZEN), messages.ERROR)
+                return HttpResponseRedirect(request.get_full_path())
+            extra_context = {**(extra_context or {}), "frozen": FROZEN}
+        return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def copy_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Make a draft with the tiers of this revision and open it."""
+        draft = self._copied(request, self._revision(request, pk))
+        return self._to(draft.pk if draft else pk)
+
+    def publish_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Make this draft the live revision for new disputes."""
+        self._published(request, self._revision(request, pk))
+        return self._to(pk)
+
+    @admin.action(description=gettext_lazy("Copy into a draft"))
+    def copy_selected(self, request: HttpRequest, queryset: QuerySet[LadderRevision]) -> None:
+        for revision in queryset:
+            self._copied(request, revision)
+
+    @admin.action(description=gettext_lazy("Publish for new disputes"))
+    def publish_selected(self, request: HttpRequest, queryset: QuerySet[LadderRevision]) -> None:
+        for revision in queryset:
+            self._published(request, revision)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        actions = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def _revision(self, request: HttpRequest, pk: int) -> LadderRevision:
+        revision = LadderRevision.objects.filter(pk=pk).first()
+        if revision is None or not self._may(request):
+            raise Http404
+        return revision
+
+    def _to(self, pk: int) -> HttpResponse:
+        return HttpResponseRedirect(reverse("admin:disputes_ladderrevision_change", args=[pk]))
+
+    def _copied(self, request: HttpRequest, revision: LadderRevision) -> LadderRevision | None:
+        try:
+            draft = copy_to_draft(revision)
+        except (LadderError, IntegrityError) as error:
+            self.message_user(request, _refusal_words(error), messages.ERROR)
+            return None
+        self.log_addition(request, draft, f"Copied from revision {revision.number}.")
+        self.message_user(request, _("This is the new draft."), messages.SUCCESS)
+        return draft
+
+    def _published(self, request: HttpRequest, revision: LadderRevision) -> None:
+        try:
+            live = publish(revision, by=request.user, now=database_now())
+        except (LadderError, IntegrityError) as error:
+            self.message_user(request, _refusal_words(error), messages.ERROR)
+            return
+        self.log_change(request, live, "Published.")
+        self.message_user(
+            request,
+            _("Published for new disputes; those already open stay on their revision."),
+            messages.SUCCESS,
+        )
+
+
+def _refusal_words(error: Exception) -> str:
+    return str(error) if isinstance(error, LadderError) else str(RefusesInWords.refusal)
+
+
+class QueueForm(forms.ModelForm):
+    """A queue: who reviews it and how they are told."""
+
+    channels = forms.MultipleChoiceField(
+        label=gettext_lazy("channels"),
+        choices=CHANNELS,
+        widget=forms.CheckboxSelectMultiple,
+        required=False,
+        help_text=gettext_lazy("How its people are told that a dispute arrived."),
+    )
+
+    class Meta:
+        model = Queue
+        fields = ("ladder", "name", "slug", "reviewers", "channels")
+
+
+@admin.register(Queue)
+class QueueAdmin(EditedByLadderEditors):
+    """Queues, their reviewers and channels; they may change at any time."""
+
+    form = QueueForm
+    list_display = ("name", "slug", "ladder", "reviewer_groups")
+    list_filter = ("ladder",)
+    list_select_related = ("ladder",)
+    filter_horizontal = ("reviewers",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Queue]:
+        return super().get_queryset(request).prefetch_related("reviewers")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("ladder", "slug") if obj else ()
+
+    @admin.display(description=gettext_lazy("reviewers"))
+    def reviewer_groups(self, queue: Queue) -> str:
+        """The groups by name, or a clear nobody."""
+        return ", ".join(group.name for group in queue.reviewers.all()) or _("nobody")

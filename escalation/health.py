@@ -1,0 +1,61 @@
+"""Whether this system works: for load balancers, for operators, for the banner on the pages."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from redis.exceptions import RedisError
+
+from disputes.clock import database_now
+from escalation.conf import conf
+from escalation.drain import overdue
+from escalation.models import Failure, Heartbeat
+from escalation.redis_client import timeline_client
+
+
+@dataclass(slots=True)
+class Health:
+    """`degraded` says in words what is missing while people can still work."""
+
+    degraded: list[str] = field(default_factory=list)
+    late_s: float = 0.0
+    parked: int = 0
+
+    @property
+    def status(self) -> str:
+        """ok or degraded."""
+        return "degraded" if self.degraded else "ok"
+
+
+def pending_migrations() -> int:
+    """How many migrations the database lacks. Raises what Postgres raises."""
+    executor = MigrationExecutor(connection)
+    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def lateness(*, now: datetime) -> timedelta:
+    """How long the most overdue dispute waits for its promotion; parked ones are left out."""
+    oldest = overdue(now=now).values_list("due_at", flat=True).first()
+    return now - oldest if oldest else timedelta(0)
+
+
+def health() -> Health:
+    """Look at Postgres, Redis and the pollers. Raises what Postgres raises."""
+    now = database_now()
+    found = Health()
+    try:
+        timeline_client("request").ping()
+    except (RedisError, OSError):
+        found.degraded.append("Redis cannot be reached: escalations are slower, nothing is lost")
+    alive_since = now - 3 * timedelta(seconds=conf().poll_interval_s * (1 + conf().jitter))
+    if not Heartbeat.objects.filter(kind="poller", at__gte=alive_since).exists():
+        found.degraded.append("no poller is running: escalations wait")
+    late = lateness(now=now)
+    found.late_s = round(late.total_seconds(), 1)
+    if late > timedelta(seconds=conf().lock_ttl_s + 2 * conf().poll_interval_s):
+        found.degraded.append(f"escalations are {int(late.total_seconds())} s late")
+    found.parked = Failure.objects.filter(parked_at__isnull=False).count()
+    if found.parked:
+        found.degraded.append(f"{found.parked} disputes are parked and need an operator")
+    return found

@@ -1,0 +1,189 @@
+"""What only a browser can tell: layout, policy, keys and countdowns, and life without script."""
+
+import os
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from django.contrib.auth import get_user_model
+
+from disputes.clock import database_now
+from disputes.transitions.resolving import resolve
+from disputes.transitions.reviewing import acknowledge
+from tests.situations import HOUR, MINUTE, again, default_ladder, opened, person
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+# A folder for pictures of every page, for people who change the stylesheet.
+PICTURES = os.environ.get("PICTURES", "")
+LONG = "ref-" + "x" * 190
+HOSTILE = "<script>document.title='owned'</script>\u202egnp.exe"
+
+
+@pytest.fixture
+def situation(db):
+    """Queues with something of everything; ada reviews standard and senior, and may approve."""
+    default_ladder()
+    now = database_now()
+    ada = person("ada", "standard", "senior", rights=("assign", "approve"))
+    ben = person("ben", "standard")
+    first = opened(
+        now=now - 95 * MINUTE,
+        reference="dp_1MxQ7Q",
+        reason_code="10.4 fraud, card absent",
+        source="stripe",
+        external_due_at=now + 60 * HOUR,
+    )
+    opened(now=now - 3 * HOUR, reference="QFQT-CQ8", amount=Decimal("1200"), currency="JPY")
+    opened(now=now, reference=LONG, reason_code=HOSTILE, amount=Decimal("12.345"), currency="KWD")
+    opened(now=now, reference=HOSTILE, external_due_at=now + 5 * HOUR, external_due_estimated=True)
+    opened(now=now, reference="case-17", kind="complaint", amount=None, currency="", band="high")
+    mine = opened(now=now - HOUR, reference="dp_mine", external_due_at=now + 30 * HOUR)
+    acknowledge(mine.pk, actor=ada, seen_version=1, now=now)
+    bens = opened(now=now, reference="dp_bens")
+    acknowledge(bens.pk, actor=ben, seen_version=1, now=now - MINUTE)
+    done = opened(now=now, reference="dp_done")
+    acknowledge(done.pk, actor=ada, seen_version=1, now=now)
+    resolve(done.pk, outcome="accepted", actor=ada, reason="Small.\nNot worth it.", now=now)
+    return {"first": first, "mine": mine, "bens": bens, "done": done}
+
+
+def sign_in(page, name: str = "ada") -> None:
+    page.goto("/sign-in/")
+    page.fill("#id_username", name)
+    page.fill("#id_password", "pw")
+    page.click("main button")
+    page.wait_for_url("**/queues/")
+
+
+def addresses(situation) -> dict[str, str]:
+    return {
+        "queues": "/queues/",
+        "queue": "/queues/default/standard/",
+        "all": "/queues/default/standard/?view=all&sort=amount",
+        "empty": "/queues/default/senior/",
+        "open": f"/disputes/{situation['first'].pk}/",
+        "mine": f"/disputes/{situation['mine'].pk}/",
+        "bens": f"/disputes/{situation['bens'].pk}/",
+        "done": f"/disputes/{situation['done'].pk}/",
+        "me": "/me/",
+        "forbidden": "/queues/default/compliance/",
+        "missing": "/disputes/00000000-0000-0000-0000-000000000000/",
+    }
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_its_window_and_breaks_no_policy(page, situation, width, scheme):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    page.goto("/sign-in/")
+    picture(page, f"sign-in-{scheme}-{width}")
+    sign_in(page)
+    for name, address in addresses(situation).items():
+        page.goto(address)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{name} is {wide} px wide"
+        assert page.locator("h1").count() == 1, name
+        assert page.title() != "owned"
+        picture(page, f"{name}-{scheme}-{width}")
+
+
+def picture(page, name: str) -> None:
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
+
+
+def test_the_administration_breaks_no_policy_from_copy_to_publishing(page, situation):
+    get_user_model().objects.create_superuser("root", "root@example.com", "pw")
+    page.goto("/admin/")
+    page.fill("#id_username", "root")
+    page.fill("#id_password", "pw")
+    page.click("input[type=submit]")
+    page.goto("/admin/disputes/ladderrevision/")
+    page.click("#result_list tbody th a")
+    picture(page, "admin-published")
+    page.click("input[value='Copy into a draft']")
+    page.fill("#id_tiers-0-sla", "03:00:00")
+    picture(page, "admin-draft")
+    page.click("input[name=_continue]")
+    page.click("input[value='Publish for new disputes']")
+    assert "Published for new disputes" in page.inner_text(".messagelist")
+    for address in ("queue/1/change/", "dispute/", "auditentry/", "ladder/1/change/"):
+        page.goto(f"/admin/disputes/{address}")
+        picture(page, f"admin-{address.replace('/', '-')}")
+    page.goto("/admin/django_rq/dashboard/")
+    picture(page, "admin-rq")
+    assert "notifications" in page.inner_text("#content")
+
+
+def test_targets_are_large_enough_to_hit(page, situation):
+    sign_in(page)
+    for name, address in addresses(situation).items():
+        page.goto(address)
+        small = page.evaluate(
+            """[...document.querySelectorAll("button, summary, nav a, select, textarea")]
+               .filter(e => e.checkVisibility() && e.getBoundingClientRect().height < 24)
+               .map(e => e.outerHTML.slice(0, 120))"""
+        )
+        assert small == [], name
+
+
+def test_keys_move_and_acknowledge_the_focused_row(page, situation):
+    sign_in(page)
+    page.goto("/queues/default/standard/")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    reference = page.evaluate("document.activeElement.textContent")
+    page.keyboard.press("a")
+    page.wait_for_selector(".message.success")
+    assert reference in page.inner_text("[role=status]")
+    assert page.url.endswith("/queues/default/standard/")
+
+
+def test_single_keys_do_nothing_in_fields_and_can_be_switched_off(page, situation):
+    sign_in(page)
+    page.goto(f"/disputes/{situation['mine'].pk}/")
+    page.keyboard.press("r")
+    assert page.evaluate("document.activeElement.id") == "resolve_outcome"
+    page.focus("#resolve_reason")
+    page.keyboard.type("repairable")
+    assert page.input_value("#resolve_reason") == "repairable"
+    page.click("[data-keys-help]")
+    page.uncheck("[data-keys-switch]")
+    page.click("dialog button")
+    page.reload()
+    page.keyboard.press("u")
+    assert page.url.endswith(f"/disputes/{situation['mine'].pk}/")
+    assert again(situation["mine"]).version == 2
+
+
+def test_a_countdown_turns_into_words_when_it_runs_out(page, situation):
+    soon = opened(now=database_now() - 2 * HOUR + timedelta(seconds=4), reference="soon")
+    sign_in(page)
+    page.goto(f"/disputes/{soon.pk}/")
+    page.get_by_text("Overdue, escalating").wait_for()
+
+
+def test_a_wrong_device_clock_is_corrected_and_named(page, situation):
+    sign_in(page)
+    page.add_init_script("const now = Date.now; Date.now = () => now() - 7 * 60000;")
+    page.goto(f"/disputes/{situation['first'].pk}/")
+    assert "behind" in page.inner_text("[data-clock-notice]")
+    assert "25 min" in page.inner_text(".clock") or "24 min" in page.inner_text(".clock")
+
+
+def test_everything_works_with_scripts_off(browser, live_server, situation):
+    context = browser.new_context(base_url=live_server.url, java_script_enabled=False)
+    page = context.new_page()
+    sign_in(page)
+    page.click("text=Take next >> nth=0")
+    assert "yours until" in page.inner_text("[role=status]")
+    page.click("summary:has-text('Resolve')")
+    page.select_option("#resolve_outcome", "refunded")
+    page.fill("#resolve_reason", "Agreed with the customer.")
+    page.click("details[open] button")
+    assert "Resolved." in page.inner_text("[role=status]")
+    assert "Agreed with the customer." in page.inner_text("main")
+    context.close()

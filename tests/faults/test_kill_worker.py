@@ -1,0 +1,81 @@
+"""kill -9 of workers at every point of their work: each deadline still ends exactly once."""
+
+import os
+import signal
+
+import pytest
+from django.db import connection
+from redis import Redis
+
+from escalation.timeline_keys import keys
+from tests.faults.harness import (
+    Crew,
+    assert_each_promoted_once,
+    nothing_is_due,
+    open_due,
+    promotions,
+    redis_is_in_step,
+)
+from tests.situations import default_ladder
+
+pytestmark = pytest.mark.processes
+
+POINTS = (
+    "drain.claimed",
+    "journal.rows_written",
+    "journal.audit_written",
+    "promote.before_commit",
+    "promote.committed",
+    "drain.promoted",
+    "drain.synced",
+)
+SMALL_BATCHES = '{"poll_interval_s": 1, "lock_ttl_s": 5, "drain_linger_s": 0, "batch_size": 10}'
+
+
+def test_a_work_horse_killed_at_any_point_costs_no_deadline_and_doubles_none(crew: Crew) -> None:
+    """Each death keeps its own batch locked; all seven locks are waited for at once."""
+    default_ladder()
+    ids = open_due(10 * len(POINTS) + 5)
+    failpoints, files = crew.mortal_points(*POINTS)
+    worker = crew.worker("escalations", FAILPOINTS=failpoints, ESCALATION=SMALL_BATCHES)
+    crew.poller(ESCALATION=SMALL_BATCHES)
+    crew.wait(lambda: not any(map(os.path.exists, files)))
+    worker.kill()
+    assert promotions() < len(ids), "the deaths came too late to prove anything"
+    crew.worker("escalations", ESCALATION=SMALL_BATCHES)
+    crew.wait(nothing_is_due)
+    crew.wait(redis_is_in_step)
+    assert_each_promoted_once(ids)
+
+
+@pytest.mark.parametrize("point", ["journal.audit_written", "promote.committed"])
+def test_a_whole_worker_killed_while_it_stands_there_leaves_its_work_to_the_next(
+    crew: Crew, point: str, redis_client: Redis
+) -> None:
+    """Worker and work horse die together: before the commit all is undone, after it all stays."""
+    default_ladder()
+    ids = open_due(20)
+    latch = crew.latch()
+    worker = crew.worker("escalations", FAILPOINTS=f"{point}={latch.order}")
+    crew.poller()
+    crew.wait(latch.somebody_stands_here)
+    worker.signal_all(signal.SIGKILL)
+    worker.kill()
+    crew.wait(lambda: open_transactions() == 0)
+    assert promotions() == (20 if point == "promote.committed" else 0)
+    locks = list(redis_client.scan_iter(match=f"{keys().lock}*"))
+    assert len(locks) == 20, "nothing that dies gives its locks back; they expire"
+    crew.worker("escalations")
+    crew.wait(nothing_is_due)
+    crew.wait(redis_is_in_step)
+    assert_each_promoted_once(ids)
+
+
+def open_transactions() -> int:
+    """Other sessions of this database that stand in a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'"
+        )
+        return cursor.fetchone()[0]
