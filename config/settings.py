@@ -131,7 +131,7 @@ _RQ_QUEUE = {
 RQ_QUEUES = {"escalations": _RQ_QUEUE, "notifications": _RQ_QUEUE}
 
 # Every knob, its default and legal range: escalation/conf.py.
-ESCALATION = env.json("ESCALATION", default={})
+ESCALATION = {"duties": ["reviewqueue.ready.reconcile_duty"]} | env.json("ESCALATION", default={})
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
@@ -213,7 +213,12 @@ LOGGING = {
             "foreign_pre_chain": _shared,
             "processors": [
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.dev.ConsoleRenderer(colors=False, pad_event_to=32),
+                # Without local variables in tracebacks: one of them might be a secret.
+                structlog.dev.ConsoleRenderer(
+                    colors=False,
+                    pad_event_to=32,
+                    exception_formatter=structlog.dev.plain_traceback,
+                ),
             ],
         },
     },

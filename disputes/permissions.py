@@ -5,18 +5,23 @@ rights are Django permissions of the dispute (docs/api.md lists them).
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.db.models import QuerySet
 
 from disputes.exceptions import NotPermitted
 from disputes.ladders import tier_facts
 from disputes.models import Dispute, Queue
 
-User = get_user_model()
-Anyone = AbstractBaseUser | AnonymousUser
+if TYPE_CHECKING:
+    User = AbstractUser
+else:
+    # Whatever model AUTH_USER_MODEL names; the type checker takes Django's own for it.
+    User = get_user_model()
+Anyone = AbstractUser | AnonymousUser
 
 
 def has_right(user: Anyone, codename: str) -> bool:

@@ -16,7 +16,7 @@ REVOKE DELETE ON disputes_dispute FROM {role};
 
 def grant_application_role(using: str, **kwargs: object) -> None:
     """Receiver of post_migrate: does nothing where one role is both owner and application."""
-    role = settings.DATABASES["default"]["USER"]
+    role = str(settings.DATABASES["default"]["USER"])
     connection = connections[using]
     if connection.settings_dict["USER"] == role:
         return

@@ -214,7 +214,7 @@ def overdue(*, now: datetime, by: timedelta = timedelta(0)) -> QuerySet[Dispute]
 def pages(rows: QuerySet[Dispute], *, size: int, limit: int | None = None) -> Iterator[list[UUID]]:
     """Ids of `overdue` rows, page by page behind a cursor: a stuck head cannot starve the rest."""
     taken = 0
-    after: tuple[datetime, UUID] | None = None
+    after: tuple[datetime | None, UUID] | None = None
     while limit is None or taken < limit:
         wanted = size if limit is None else min(size, limit - taken)
         behind = rows

@@ -1,6 +1,7 @@
 """The clock's own bookkeeping: failures and parking, heartbeats, whose turn a duty is."""
 
 from collections.abc import Iterable
+from typing import cast
 from uuid import UUID
 
 from django.db import models
@@ -15,7 +16,9 @@ class FailureQuerySet(models.QuerySet["Failure"]):
     def among(self, ids: Iterable[UUID | str]) -> "FailureQuerySet":
         """Those of these disputes; one array instead of a parameter for each id."""
         array = "{" + ",".join(str(id_) for id_ in ids) + "}"
-        return self.extra(where=["dispute_id = ANY(%s::uuid[])"], params=[array])  # noqa: S610
+        return cast(
+            "FailureQuerySet", self.extra(where=["dispute_id = ANY(%s::uuid[])"], params=[array])
+        )  # noqa: S610
 
 
 class Failure(models.Model):

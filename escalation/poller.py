@@ -44,7 +44,6 @@ PAGE = 500
 MOST_PAGES = 20
 STOPPED_WORKERS_REST_S = 1.0
 
-Duty = Callable[..., object]
 # Duties of the clock itself; `ESCALATION["duties"]` adds those of the other tower.
 OWN_DUTIES: dict[str, Callable[[], dict[str, object]]] = {
     "escalation.reconcile": lambda: reconcile().counts(),
@@ -217,17 +216,20 @@ def take_turn(name: str, *, now: datetime, interval_s: float) -> bool:
     return created
 
 
+def _run_duty(name: str, *, now: datetime) -> dict[str, object]:
+    if name in OWN_DUTIES:
+        return OWN_DUTIES[name]()
+    return {"done": import_string(name)(now=now)}
+
+
 def run_due_duties(*, now: datetime) -> None:
     """Run the duties whose turn has come; one that fails is logged and comes again."""
     knobs = conf()
-    duties: dict[str, Callable[[], object]] = dict(OWN_DUTIES)
-    for path in knobs.duties:
-        duties[path] = lambda path=path: {"done": import_string(path)(now=now)}
-    for name, duty in duties.items():
+    for name in (*OWN_DUTIES, *knobs.duties):
         if not take_turn(name, now=now, interval_s=knobs.reconcile_interval_s):
             continue
         try:
-            result = duty()
+            result = _run_duty(name, now=now)
         except (RedisError, DatabaseError, OSError) as error:
             log.warning("escalation.duty_failed", extra={"duty": name, "error": str(error)[:200]})
             continue

@@ -204,7 +204,7 @@ return redis.call('EXPIRE', KEYS[1], ARGV[2])
 
 
 def _pages_by_deadline() -> Iterator[list[str]]:
-    after: tuple[datetime, UUID] | None = None
+    after: tuple[datetime | None, UUID] | None = None
     while True:
         rows = Dispute.objects.filter(due_at__isnull=False).order_by("due_at", "pk")
         if after is not None:

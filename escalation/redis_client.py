@@ -16,14 +16,17 @@ from redis.retry import Retry
 
 log = logging.getLogger(__name__)
 
-Kind = Literal["worker", "request"]
+Kind = Literal["worker", "batch", "request"]
 
 # True while this thread answers a request: nobody may wait for Redis then.
 answering_a_request: ContextVar[bool] = ContextVar("answering_a_request", default=False)
 
 # A request may lose 200 ms to a hanging Redis: half to connect, half to wait for the answer.
 REQUEST_TIMEOUT_S = 0.1
+# After a batch has committed: Redis may be slow, but a hanging one must not stop the batches.
+BATCH_TIMEOUT_S = 1.0
 WORKER_TIMEOUT_S = 5.0
+TIMEOUTS_S = {"request": REQUEST_TIMEOUT_S, "batch": BATCH_TIMEOUT_S, "worker": WORKER_TIMEOUT_S}
 # Once more, for a pooled connection that died with the last server. Every script of the
 # timeline may run twice: same version, same token, same result.
 WORKER_RETRIES = 1
@@ -40,22 +43,21 @@ def timeline_client(kind: Kind = "worker") -> Redis:
 
 
 def client_for_here() -> Redis:
-    """The impatient client inside a request, the patient one in every other process."""
-    return timeline_client("request" if answering_a_request.get() else "worker")
+    """The impatient client inside a request, one that waits a second in every other process."""
+    return timeline_client("request" if answering_a_request.get() else "batch")
 
 
 @lru_cache(maxsize=8)
 def _client(url: str, kind: Kind) -> Redis:
     # The pool inside drops inherited connections after a fork, so caching is safe there.
-    in_request = kind == "request"
-    timeout_s = REQUEST_TIMEOUT_S if in_request else WORKER_TIMEOUT_S
+    timeout_s = TIMEOUTS_S[kind]
     return Redis.from_url(
         url,
         socket_connect_timeout=timeout_s,
         socket_timeout=timeout_s,
         retry=(
             Retry(NoBackoff(), 0)
-            if in_request
+            if kind != "worker"
             else Retry(
                 ConstantBackoff(WORKER_RETRY_AFTER_S),
                 WORKER_RETRIES,

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from django.contrib.auth.models import AbstractUser
 from django.db import connection
 from redis import Redis
 from redis.exceptions import RedisError
@@ -23,14 +22,15 @@ from redis.exceptions import RedisError
 from disputes.exceptions import Busy, DisputeError, DisputeNotFound, StaleDispute
 from disputes.failpoints import failpoint
 from disputes.models import Dispute, Queue
-from disputes.models.disputes import LATEST
-from disputes.permissions import reviewed_queue_ids
+from disputes.models.disputes import EARLIEST
+from disputes.permissions import User, reviewed_queue_ids
 from disputes.transitions.reviewing import acknowledge
 from reviewqueue import ready_rounds
 from reviewqueue.ready_set import (
     RESERVATION_TTL_S,
     depths,
     heads,
+    is_canonical,
     is_complete,
     queue_names,
     release,
@@ -49,9 +49,7 @@ LOOK_AGAIN_S = 0.02
 STALE_TRIES = 3
 
 
-def take_next(
-    user: AbstractUser, *, queue_ids: Sequence[int] | None, now: datetime
-) -> Dispute | None:
+def take_next(user: User, *, queue_ids: Sequence[int] | None, now: datetime) -> Dispute | None:
     """Acknowledge the next dispute of these queues (None: all that the person reviews).
 
     Several queues: the head with the earliest deadline goes first. Returns None when no dispute
@@ -90,15 +88,15 @@ class _Head:
 
     @property
     def urgency(self) -> tuple[datetime, int, str]:
-        """What decides between the heads of several queues; an exhausted one has no deadline."""
-        return (self.due_at or LATEST, self.score, self.id)
+        """What decides between heads of several queues; an exhausted one is overdue for good."""
+        return (self.due_at or EARLIEST, self.score, self.id)
 
 
 @dataclass
 class _Taking:
     """One call: what it has reserved, what it has been refused."""
 
-    user: AbstractUser
+    user: User
     names: Mapping[int, str]
     now: datetime = field(kw_only=True)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -223,7 +221,9 @@ class _Taking:
 def _rows(ids: Iterable[str], names: Mapping[int, str]) -> list[_Head]:
     """Which of these disputes really wait in one of the queues."""
     rows = Dispute.objects.filter(
-        pk__in=list(ids), status=Dispute.Status.OPEN, tier__queue__in=list(names)
+        pk__in=list(filter(is_canonical, ids)),
+        status=Dispute.Status.OPEN,
+        tier__queue__in=list(names),
     ).values_list("pk", "tier__queue", "version", "queue_score", "due_at")
     return [
         _Head(str(pk), queue_id, version, score, due_at)

@@ -6,7 +6,6 @@ round that saw every open dispute. Any number of processes may work on the same 
 
 import json
 import logging
-import re
 import secrets
 import time
 from dataclasses import asdict, dataclass, replace
@@ -18,13 +17,20 @@ from redis import Redis
 
 from disputes.failpoints import failpoint
 from disputes.models import Dispute
-from reviewqueue.ready_set import CHUNK, LAYOUT, keys, queue_names, sync
+from reviewqueue.ready_set import (
+    CHUNK,
+    LAYOUT,
+    is_canonical,
+    keys,
+    on_the_wire,
+    queue_names,
+    sync,
+)
 
 log = logging.getLogger(__name__)
 
 # A round that no process went on with for so long is forgotten and begun again.
 ROUND_TTL_S = 3600
-_CANONICAL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +178,7 @@ def _members(place: Place, *, client: Redis) -> tuple[int, Place | None]:
     rank = place.rank if queue_id == place.queue_id else 0
     key = keys().queue + names[queue_id]
     members = cast("list[str]", client.zrange(key, rank, rank + CHUNK - 1))
-    ids = [member for member in members if _CANONICAL_ID.fullmatch(member)]
+    ids = list(filter(is_canonical, members))
     waiting = {
         str(pk)
         for pk in Dispute.objects.filter(
@@ -182,9 +188,9 @@ def _members(place: Place, *, client: Redis) -> tuple[int, Place | None]:
     strays = [member for member in members if member not in waiting]
     repairs = 0
     if strays:
-        _mend([member for member in strays if member in set(ids)], client=client)
+        _mend(list(filter(is_canonical, strays)), client=client)
         client.register_script(DROP_STRAYS)(
-            keys=[keys().places, key], args=[names[queue_id], *strays]
+            keys=[keys().places, key], args=[names[queue_id], *map(on_the_wire, strays)]
         )
         repairs = len(strays)
     if len(members) < CHUNK:

@@ -4,6 +4,7 @@ Promise: an old write never undoes a newer one, and a dispute stands in one queu
 Nothing is ever popped; Postgres decides who gets what.
 """
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ FENCE_TTL_S = 60
 READ_VALID_S = 30.0
 # How long one caller keeps a dispute from the others while it acknowledges.
 RESERVATION_TTL_S = 3
+
+_CANONICAL_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 _T = TypeVar("_T")
 
@@ -69,6 +72,16 @@ def queue_names(queue_ids: Iterable[int] | None = None) -> dict[int, str]:
         pk: f"{ladder}:{slug}"
         for pk, ladder, slug in queues.order_by("pk").values_list("pk", "ladder__slug", "slug")
     }
+
+
+def is_canonical(member: str) -> bool:
+    """Whether the member is a dispute id as this system writes them."""
+    return _CANONICAL_ID.fullmatch(member) is not None
+
+
+def on_the_wire(text: str) -> bytes:
+    """The bytes of what Redis gave us; not every driver sends back a member that is no text."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def chunks(items: Iterable[_T], size: int = CHUNK) -> Iterator[list[_T]]:
@@ -118,7 +131,7 @@ def sync(ids: Iterable[UUID | str], *, force: bool = False, client: Redis | None
     """
     client = client or ready_client("worker")
     accepted = 0
-    for chunk in chunks(dict.fromkeys(str(id_) for id_ in ids)):
+    for chunk in chunks(dict.fromkeys(filter(is_canonical, map(str, ids)))):
         read_at = time.monotonic()
         entries = _entries(chunk)
         failpoint("reviewqueue.rows_read")
@@ -226,7 +239,9 @@ def _heads(names: Sequence[str], *, token: str, client: Redis) -> dict[str, str]
 
 def reserve(member: str, *, token: str, client: Redis) -> bool:
     """Keep one dispute from other callers for a moment; False where another has it."""
-    return bool(client.set(keys().reserved + member, token, nx=True, ex=RESERVATION_TTL_S))
+    return bool(
+        client.set(on_the_wire(keys().reserved + member), token, nx=True, ex=RESERVATION_TTL_S)
+    )
 
 
 # KEYS: reservations. ARGV: token.
@@ -241,7 +256,9 @@ def release(members: Sequence[str], *, token: str, client: Redis) -> None:
     """Give back what this token reserved and nothing else."""
     prefix = keys().reserved
     for chunk in chunks(members):
-        client.register_script(RELEASE)(keys=[prefix + m for m in chunk], args=[token])
+        client.register_script(RELEASE)(
+            keys=[on_the_wire(prefix + member) for member in chunk], args=[token]
+        )
 
 
 def depths(names: Mapping[int, str]) -> dict[int, int]:

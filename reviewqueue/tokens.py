@@ -5,10 +5,10 @@ import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
+from disputes.permissions import User
 from reviewqueue.models import ApiToken
 
 # Makes a leaked secret recognisable, for people and for scanners.
@@ -34,7 +34,7 @@ def issue(
     secret = MARK + secrets.token_urlsafe(32)
     token = ApiToken.objects.create(
         name=name,
-        user=user,
+        user_id=user.pk,
         prefix=secret[:SHOWN_CHARS],
         digest=_digest(secret),
         scopes=[scope for scope in ApiToken.Scope.values if scope in scopes],

@@ -201,11 +201,6 @@ class LadderRevisionAdmin(EditedByLadderEditors):
                 self.admin_site.admin_view(require_POST(self.copy_view)),
                 name="disputes_ladderrevision_copy",
             ),
-            path(
-                "<int:pk>/publish/",
-                self.admin_site.admin_view(require_POST(self.publish_view)),
-                name="disputes_ladderrevision_publish",
-            ),
             *super().get_urls(),
         ]
 
@@ -230,10 +225,11 @@ class LadderRevisionAdmin(EditedByLadderEditors):
         draft = self._copied(request, self._revision(request, pk))
         return self._to(draft.pk if draft else pk)
 
-    def publish_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Make this draft the live revision for new disputes."""
-        self._published(request, self._revision(request, pk))
-        return self._to(pk)
+    def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
+        if "_publish" not in request.POST:
+            return super().response_change(request, obj)
+        self._published(request, obj)
+        return self._to(obj.pk)
 
     @admin.action(description=gettext_lazy("Copy into a draft"))
     def copy_selected(self, request: HttpRequest, queryset: QuerySet[LadderRevision]) -> None:

@@ -4,10 +4,14 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy
 
+from disputes.foreign_text import shortened
 from disputes.models import AuditEntry, Dispute, Notification, SourceRecord
 from disputes.permissions import has_right
+
+SHOWN_REFERENCE = 60
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -33,11 +37,26 @@ class ReadOnly(admin.ModelAdmin):
         return False
 
 
+@admin.display(description=gettext_lazy("reference"))
+def shown_reference(record: Dispute | SourceRecord) -> str:
+    """The reference as the source wrote it, with nothing hidden in it."""
+    return format_html("<bdi>{}</bdi>", shortened(record.reference, SHOWN_REFERENCE))
+
+
 @admin.register(Dispute)
 class DisputeAdmin(ReadOnly):
     """Disputes as their rows are; the reviewer pages are the place to act."""
 
-    list_display = ("reference", "source", "kind", "amount", "currency", "status", "tier", "due_at")
+    list_display = (
+        shown_reference,
+        "source",
+        "kind",
+        "amount",
+        "currency",
+        "status",
+        "tier",
+        "due_at",
+    )
     list_filter = ("status", "kind", "band")
     list_select_related = ("tier",)
     search_fields = ("=reference", "=id")
@@ -77,7 +96,7 @@ class NotificationAdmin(ReadOnly):
 class SourceRecordAdmin(ReadOnly):
     """What sources sent; the raw payload only with the right to see personal data."""
 
-    list_display = ("received_at", "source", "reference", "event_id", "outcome", "effect", "reason")
+    list_display = ("received_at", "source", shown_reference, "outcome", "effect", "reason")
     list_filter = ("outcome", "source")
     search_fields = ("=reference", "=event_id")
 

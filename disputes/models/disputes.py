@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import cast
 
 from django.conf import settings
 from django.db import models
@@ -32,7 +33,10 @@ class DisputeQuerySet(models.QuerySet["Dispute"]):
     def among(self, ids: Iterable[uuid.UUID | str]) -> "DisputeQuerySet":
         """Those with these ids; one array instead of a parameter for each id."""
         array = "{" + ",".join(str(id_) for id_ in ids) + "}"
-        return self.extra(where=["disputes_dispute.id = ANY(%s::uuid[])"], params=[array])  # noqa: S610
+        return cast(
+            "DisputeQuerySet",
+            self.extra(where=["disputes_dispute.id = ANY(%s::uuid[])"], params=[array]),
+        )  # noqa: S610
 
 
 class Dispute(models.Model):

@@ -341,9 +341,7 @@ def _why_not(ids: Sequence[UUID], *, now: datetime) -> dict[UUID, str]:
         return {}
     rows = {
         id_: (status, due_at)
-        for id_, status, due_at in Dispute.objects.among(ids).values_list(
-            "pk", "status", "due_at"
-        )
+        for id_, status, due_at in Dispute.objects.among(ids).values_list("pk", "status", "due_at")
     }
     due_anyway = set(_due(ids, now=now).values_list("pk", flat=True))
     outcomes: dict[UUID, str] = {}

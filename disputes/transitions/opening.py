@@ -200,7 +200,7 @@ def open_in_transaction(
     """`open_disputes` for a caller that writes more in the same transaction."""
     for new in batch:
         refuse_bad(new)
-    ladders = {new.ladder: live_tiers(new.ladder) for new in batch}
+    ladders = {slug: live_tiers(slug) for slug in {new.ladder for new in batch}}
     policies = dict(Ladder.objects.filter(slug__in=ladders).values_list("slug", "policy"))
     tiers = [start_tier(new, ladders[new.ladder]) for new in batch]
     told = reviewers_of({tier.queue_id for tier in tiers}) if notify else {}

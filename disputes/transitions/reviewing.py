@@ -39,11 +39,11 @@ def ack_grace() -> timedelta:
 
 def taken_by_other(dispute: Dispute) -> AlreadyTaken:
     """The refusal that names the holder."""
-    holder = User.objects.get(pk=dispute.holder_id)
+    name = dispute.holder.get_username() if dispute.holder else ""
     since = dispute.held_since or dispute.changed_at
     return AlreadyTaken(
-        f"{holder.get_username()} acknowledged this at {since:%H:%M:%S} UTC",
-        holder=holder.get_username(),
+        f"{name} acknowledged this at {since:%H:%M:%S} UTC",
+        holder=name,
         since=since,
         version=dispute.version,
     )

@@ -24,7 +24,7 @@ ENTRY = (*SEALED, "hash")
 def _types() -> dict[str, str]:
     """Column -> Postgres type, for both tables; a name in both has the same type in both."""
     fields = (*AuditEntry._meta.concrete_fields, *Dispute._meta.concrete_fields)
-    return {field.column: str(field.db_type(connection)) for field in fields}
+    return {field.attname: str(field.db_type(connection)) for field in fields}
 
 
 def _recordset(columns: Sequence[str]) -> str:

@@ -4,14 +4,13 @@ import re
 from typing import Annotated
 from uuid import UUID
 
-from django.contrib.auth.models import AbstractUser
 from django.http import Http404, HttpResponse
 from ninja import Header, Path, Query, Router, Status
 
 from disputes.clock import database_now
 from disputes.exceptions import Busy, NotPermitted, StaleDispute, TransitionNotAllowed
 from disputes.models import AuditEntry, Dispute
-from disputes.permissions import may_review, may_see
+from disputes.permissions import User, may_review, may_see
 from disputes.transitions.journal import Actor
 from disputes.transitions.opening import open_dispute
 from disputes.transitions.reviewing import acknowledge
@@ -158,7 +157,7 @@ def _seen_version(in_body: int | None, if_match: str) -> int:
     return in_body or in_header or 0
 
 
-def _knows(user: AbstractUser, dispute: Dispute, *, seen_version: int) -> bool:
+def _knows(user: User, dispute: Dispute, *, seen_version: int) -> bool:
     """Whether the person may hear of the dispute: it is theirs to see, or was at that version."""
     if may_see(user, dispute):
         return True

@@ -1,6 +1,5 @@
 """How the pages write times, amounts and text from outside; promise: nothing unescaped."""
 
-import unicodedata
 from datetime import datetime
 from decimal import Decimal
 
@@ -8,6 +7,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from disputes.foreign_text import shortened, visible
 from disputes.intake.money import exponent_of
 from disputes.models import Dispute
 from disputes.permissions import Anyone
@@ -25,36 +25,20 @@ from reviewqueue.views.clocks import (
 register = template.Library()
 register.filter("people", people_words)
 register.filter("oldest", oldest_clock)
+register.filter("visible", visible)
 
-CONTROL_PICTURES = 0x2400
-DELETE = 0x7F
-# Stands for signs that hide or reorder text; every font has it.
-HIDDEN_SIGN = "\ufffd"
-
-
-def _visible(character: str) -> str:
-    """Control characters as pictures; characters that reorder or hide text as one sign."""
-    code = ord(character)
-    if code < 0x20 and character not in "\n\t":
-        return chr(CONTROL_PICTURES + code)
-    if code == DELETE:
-        return "\u2421"
-    # Cf: direction overrides and zero-width signs; the joiners that scripts and emoji need stay.
-    if (
-        unicodedata.category(character) in ("Cc", "Cf", "Cs")
-        and character not in "\n\t\u200c\u200d"
-    ):
-        return HIDDEN_SIGN
-    return character
+TOOLTIP_LIMIT = 1000
 
 
 @register.filter
 def outside(text: object, limit: int = 200) -> SafeString:
     """Text that somebody else wrote: escaped, isolated, visible, cut with the rest in a tooltip."""
-    shown = "".join(map(_visible, str(text)))
+    shown = visible(str(text))
     if len(shown) <= limit:
         return format_html("<bdi>{}</bdi>", shown)
-    return format_html('<bdi title="{}">{}…</bdi>', shown[:1000], shown[:limit])
+    return format_html(
+        '<bdi title="{}">{}</bdi>', shortened(shown, TOOLTIP_LIMIT), shortened(shown, limit)
+    )
 
 
 def amount_words(amount: Decimal | None, currency: str, *, source: str) -> str:
@@ -72,6 +56,12 @@ def money(dispute: Dispute) -> SafeString:
     """The disputed amount; the currency's code always stands beside it."""
     words = amount_words(dispute.amount, dispute.currency, source=dispute.source)
     return format_html('<span class="money">{}</span>', words)
+
+
+@register.filter
+def dollars(amount: Decimal) -> SafeString:
+    """An amount of US dollars, written as all other amounts in every language."""
+    return format_html('<span class="money">{}</span>', amount_words(amount, "USD", source=""))
 
 
 @register.simple_tag(takes_context=True)

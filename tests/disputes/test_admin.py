@@ -118,10 +118,10 @@ def test_copy_edit_and_publish_changes_new_disputes_only(editor, live):
     data["tiers-0-four_eyes"] = ["accepted"]
     response = editor.post(change_page(draft), data, follow=True)
     assert "was changed successfully" in words_of(response)
-    response = editor.post(
-        reverse("admin:disputes_ladderrevision_publish", args=[draft.pk]), follow=True
-    )
+    data = form_of(editor.get(change_page(draft))) | {"tiers-1-sla": "06:00:00", "_publish": "yes"}
+    response = editor.post(change_page(draft), data, follow=True)
     assert "Published for new disputes" in words_of(response)
+    assert draft.tiers.get(position=2).sla.total_seconds() == 6 * 3600
     after = opened(now=database_now())
     assert after.tier.revision_id == draft.pk
     assert (after.due_at - after.tier_entered_at).total_seconds() == 5 * 3600
@@ -135,17 +135,17 @@ def test_a_second_copy_and_a_second_publishing_are_messages(editor, live):
     editor.post(copy)
     assert "has a draft already" in words_of(editor.post(copy, follow=True))
     draft = LadderRevision.objects.get(state="draft")
-    address = reverse("admin:disputes_ladderrevision_publish", args=[draft.pk])
-    editor.post(address)
-    assert "is not a draft any more" in words_of(editor.post(address, follow=True))
+    selected = {"action": "publish_selected", "_selected_action": [draft.pk]}
+    address = reverse("admin:disputes_ladderrevision_changelist")
+    assert "Published for new disputes" in words_of(editor.post(address, selected, follow=True))
+    assert "is not a draft any more" in words_of(editor.post(address, selected, follow=True))
 
 
 def test_a_draft_without_a_sound_order_is_not_published(editor, live):
     draft = copy_to_draft(live)
     draft.tiers.filter(position=2).delete()
-    response = editor.post(
-        reverse("admin:disputes_ladderrevision_publish", args=[draft.pk]), follow=True
-    )
+    data = form_of(editor.get(change_page(draft))) | {"_publish": "yes"}
+    response = editor.post(change_page(draft), data, follow=True)
     assert "The positions are not 1, 2, 3" in words_of(response)
     live.refresh_from_db()
     assert live.state == "live"
@@ -207,9 +207,8 @@ def test_staff_without_the_right_see_no_ladder(live):
     for name in ("ladder", "ladderrevision", "queue"):
         address = reverse(f"admin:disputes_{name}_changelist")
         assert client.get(address).status_code == 403, name
-    for name in ("copy", "publish"):
-        address = reverse(f"admin:disputes_ladderrevision_{name}", args=[live.pk])
-        assert client.post(address).status_code == 404, name
+    address = reverse("admin:disputes_ladderrevision_copy", args=[live.pk])
+    assert client.post(address).status_code == 404
 
 
 def test_records_are_shown_to_operators_and_changed_by_nobody(operator, ladder):

@@ -282,11 +282,9 @@ def test_where_no_deadline_is_the_clock_writes_nothing(state, action, people):
     assert everything(dispute) == before
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [s for s in STATES if (s, "deadline") in CELLS])
 def test_nothing_is_due_a_microsecond_before_its_instant(state, people):
     dispute = dispute_that_is(state, people)
-    if dispute.due_at is None:
-        pytest.skip("it has no deadline")
     before = everything(dispute)
     early = dispute.due_at - MINUTE / 60_000_000
     assert promote([dispute.pk], now=early) == {dispute.pk: "NOT_DUE"}
@@ -297,12 +295,14 @@ def test_nothing_is_due_a_microsecond_before_its_instant(state, people):
 HUMAN = [a for a in ACTIONS if a not in ("deadline", "facts", "source closes", "source waits")]
 
 
-@pytest.mark.parametrize(("state", "action"), [p for p in REFUSED if p[1] in HUMAN])
+# The status of an exhausted dispute allows to escalate it; its ladder ends.
+BY_STATUS = [p for p in REFUSED if p[1] in HUMAN and p != ("exhausted", "escalate")]
+
+
+@pytest.mark.parametrize(("state", "action"), BY_STATUS)
 def test_the_status_is_judged_before_the_seen_version(state, action, people):
     dispute = dispute_that_is(state, people)
     dispute.version += 7
-    if (state, action) == ("exhausted", "escalate"):
-        pytest.skip("its status allows it; the ladder ends")
     with pytest.raises(TransitionNotAllowed):
         ACTIONS[action](dispute, people, instant_of(state))
 

@@ -107,8 +107,7 @@ def test_the_administration_breaks_no_policy_from_copy_to_publishing(page, situa
     page.click("input[value='Copy into a draft']")
     page.fill("#id_tiers-0-sla", "03:00:00")
     picture(page, "admin-draft")
-    page.click("input[name=_continue]")
-    page.click("input[value='Publish for new disputes']")
+    page.click("input[name=_publish]")
     assert "Published for new disputes" in page.inner_text(".messagelist")
     for address in ("queue/1/change/", "dispute/", "auditentry/", "ladder/1/change/"):
         page.goto(f"/admin/disputes/{address}")
@@ -172,6 +171,23 @@ def test_a_wrong_device_clock_is_corrected_and_named(page, situation):
     page.goto(f"/disputes/{situation['first'].pk}/")
     assert "behind" in page.inner_text("[data-clock-notice]")
     assert "25 min" in page.inner_text(".clock") or "24 min" in page.inner_text(".clock")
+
+
+def test_the_overview_keeps_up_to_date_until_told_not_to(page, situation):
+    sign_in(page)
+    waiting = page.locator("tbody tr").first.locator("td").first
+    assert waiting.inner_text() == "5"
+    opened(now=database_now())
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.locator("tbody tr td a", has_text="6").first.wait_for()
+    page.uncheck("[data-live-switch]")
+    opened(now=database_now())
+    asked = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    # A request made afterwards shows that an earlier one would have been seen by now.
+    page.evaluate("fetch('/static/reviewqueue/icon.svg')")
+    assert asked == ["icon.svg"]
 
 
 def test_everything_works_with_scripts_off(browser, live_server, situation):

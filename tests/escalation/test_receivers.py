@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from django.core.signals import request_finished, request_started
 from django.db import transaction
 from redis import Redis
 
@@ -15,6 +16,8 @@ from disputes.rules import microseconds
 from disputes.signals import announce, disputes_changed
 from escalation import timeline_survey as survey
 from escalation.doorbell import waiting
+from escalation.receivers import on_request_finished, on_request_started
+from escalation.redis_client import client_for_here, timeline_client
 from tests.situations import HOUR, default_ladder, opened, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,6 +37,12 @@ def keys_there(redis_client: Redis) -> list[bytes]:
     return sorted(redis_client.scan_iter())
 
 
+def announce_and_roll_back(dispute: Dispute) -> None:
+    with transaction.atomic():
+        announce([dispute.pk], messages=True)
+        transaction.set_rollback(True)
+
+
 def test_nothing_is_written_before_the_commit_and_everything_after_it(
     dispute: Dispute, redis_client: Redis
 ) -> None:
@@ -45,17 +54,13 @@ def test_nothing_is_written_before_the_commit_and_everything_after_it(
 
 
 def test_nothing_is_written_after_a_rollback(dispute: Dispute, redis_client: Redis) -> None:
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
-        announce([dispute.pk], messages=True)
-        raise ZeroDivisionError
+    announce_and_roll_back(dispute)
     assert keys_there(redis_client) == []
 
 
 def test_nothing_is_written_after_an_inner_rollback(dispute: Dispute, redis_client: Redis) -> None:
     with transaction.atomic():
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
-            announce([dispute.pk], messages=True)
-            raise ZeroDivisionError
+        announce_and_roll_back(dispute)
     assert keys_there(redis_client) == []
 
 
@@ -85,26 +90,44 @@ def test_a_receiver_that_breaks_does_not_keep_the_others_from_hearing(dispute: D
 
 
 @pytest.fixture
+def in_a_request() -> Iterator[None]:
+    """As while Django answers a request in this thread."""
+    on_request_started()
+    yield
+    on_request_finished()
+
+
+@pytest.fixture
 def hanging_redis() -> Iterator[str]:
     """An address that takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"redis://127.0.0.1:{server.getsockname()[1]}/0"
 
 
-def test_a_hanging_redis_costs_a_change_less_than_half_a_second(
+@pytest.mark.usefixtures("in_a_request")
+def test_in_a_request_a_hanging_redis_costs_a_change_less_than_a_second(
     dispute: Dispute, hanging_redis: str, settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.TIMELINE_REDIS_URL = settings.REDIS_URL = hanging_redis
     started = time.monotonic()
     with caplog.at_level(logging.WARNING):
         announce([dispute.pk], messages=True)
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 1
     assert {"escalation.sync_failed", "escalation.ring_failed"} <= set(caplog.messages)
 
 
-@pytest.mark.parametrize("port", [1])
-def test_a_refusing_redis_costs_a_change_nothing(dispute: Dispute, settings, port: int) -> None:
-    settings.TIMELINE_REDIS_URL = settings.REDIS_URL = f"redis://127.0.0.1:{port}/0"
-    started = time.monotonic()
-    announce([dispute.pk], messages=True)
-    assert time.monotonic() - started < 1
+def test_a_refusing_redis_fails_no_change(
+    dispute: Dispute, settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.TIMELINE_REDIS_URL = settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    with caplog.at_level(logging.WARNING):
+        announce([dispute.pk], messages=True)
+    assert {"escalation.sync_failed", "escalation.ring_failed"} <= set(caplog.messages)
+
+
+def test_a_thread_is_impatient_only_while_it_answers_a_request() -> None:
+    assert client_for_here() is timeline_client("worker")
+    request_started.send(sender=None)
+    assert client_for_here() is timeline_client("request")
+    request_finished.send(sender=None)
+    assert client_for_here() is timeline_client("worker")

@@ -1,9 +1,11 @@
 """An import as a real process, killed with no chance to tidy up, and run again."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -112,20 +114,37 @@ def test_postgres_gone_in_the_middle_is_said_clearly_and_a_second_run_completes(
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     process = start(table, FAILPOINTS=f"import.batch_stored=block:{gate}")
-    assert wait_until(Dispute.objects.exists, timeout_s=DEADLINE_S)
-    cut = owner_connection.execute(
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> %s",
-        [backend_of(connection)],
-    ).fetchone()
-    assert cut == (1,)
-    gate.write_text("")
+    with waiting_at(gate):
+        cut = owner_connection.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND backend_type = 'client backend'"
+            " AND pid <> ALL (%s)",
+            [[owner_connection.info.backend_pid, backend_of(connection)]],
+        ).fetchone()
+        assert cut == (1,)
     said = process.communicate(timeout=DEADLINE_S)[0]
     assert process.returncode == 2, said
     assert "PostgreSQL failed after" in said
     assert "run the same command again" in said
     assert "Traceback" not in said
     completed(table)
+
+
+@contextlib.contextmanager
+def waiting_at(gate: Path) -> Iterator[None]:
+    """While the process stands at its failpoint; it goes on when the block ends."""
+    opened: list[int] = []
+
+    def somebody_reads() -> bool:
+        with contextlib.suppress(OSError):  # refused until the other end is open
+            opened.append(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+        return bool(opened)
+
+    assert wait_until(somebody_reads, timeout_s=DEADLINE_S)
+    try:
+        yield
+    finally:
+        os.close(opened[0])
 
 
 def backend_of(django_connection) -> int:

@@ -127,8 +127,10 @@ def test_the_overview_counts_what_waits_per_queue(ada, dispute):
     assert "Senior" not in text_of(response)
 
 
-def test_every_page_answers(ada, dispute):
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_every_page_answers(ada, dispute, language):
     client = signed_in(ada)
+    client.defaults["HTTP_ACCEPT_LANGUAGE"] = language
     for address in ("/queues/", QUEUE, page_of(dispute), "/me/", f"{QUEUE}?view=all&sort=amount"):
         response = client.get(address)
         assert response.status_code == 200, address
@@ -236,6 +238,18 @@ def test_text_typed_survives_a_conflict_and_is_sent_again_knowingly(ada, dispute
     assert '<option value="accepted" selected>' in page
     assert press(client, again(dispute), "resolve", **typed).status_code == 302
     assert again(dispute).outcome == "accepted"
+
+
+def test_a_dispute_that_others_keep_locked_is_busy_not_broken(ada, dispute, owner_connection):
+    reviewing.acknowledge(dispute.pk, actor=ada, seen_version=1, now=database_now())
+    with owner_connection.transaction():
+        owner_connection.execute(
+            "SELECT FROM disputes_dispute WHERE id = %s FOR UPDATE", [dispute.pk]
+        )
+        response = press(signed_in(ada), again(dispute), "release", reason="I typed this")
+    assert response.status_code == 409
+    assert "Nothing was saved: try again" in text_of(response)
+    assert "I typed this</textarea>" in response.content.decode()
 
 
 def test_text_typed_survives_where_the_form_is_gone(ada, ben, dispute):

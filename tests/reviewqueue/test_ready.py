@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
+from django.core.signals import request_finished, request_started
 from django.db import connection, connections
 
 from disputes import failpoints
@@ -88,6 +89,16 @@ def redis_at(settings, url: str) -> Iterator[None]:
         yield
     finally:
         settings.TIMELINE_REDIS_URL = before
+
+
+@contextmanager
+def in_a_request() -> Iterator[None]:
+    """As while a page is made: no receiver waits long then."""
+    request_started.send(sender=None)
+    try:
+        yield
+    finally:
+        request_finished.send(sender=None)
 
 
 @contextmanager
@@ -351,7 +362,7 @@ def test_a_reservation_ends_with_the_call_that_made_it():
 def test_with_redis_away_the_same_order_comes_from_postgres_soon(kind, settings):
     ann = person("ann", "standard")
     first, second = many(2)
-    with dead_redis(kind) as url, redis_at(settings, url):
+    with dead_redis(kind) as url, redis_at(settings, url), in_a_request():
         started = database_now()
         taken = [ready.take_next(ann, queue_ids=None, now=NOON).pk for _ in range(2)]
         assert ready.take_next(ann, queue_ids=None, now=NOON + MINUTE) is None
@@ -428,12 +439,23 @@ def test_a_round_mends_what_is_missing_misplaced_or_strange():
     client = ready_client("worker")
     name = keys().queue + STANDARD
     client.zrem(name, str(missing.pk))
-    client.zadd(name, {str(misplaced.pk): 5, str(held.pk): 1, "not-an-id": 2, "\udcff": 3})
+    client.zadd(name, {str(misplaced.pk): 5, str(held.pk): 1, "not-an-id": 2, b"\xff": 3})
     client.zadd(keys().queue + "default:senior", {str(fine.pk): 9})
     assert ready_rounds.rebuild(client=client) == 6
     assert members() == [str(d.pk) for d in (missing, misplaced, fine)]
     assert members("default:senior") == []
     assert ready_rounds.rebuild(client=client) == 0
+
+
+@pytest.mark.usefixtures("_ladder")
+@pytest.mark.parametrize("queues", [("standard",), ("standard", "senior")], ids=["one", "two"])
+def test_a_strange_member_at_the_head_is_passed_over(queues):
+    ann = person("ann", *queues)
+    dispute = opened()
+    ready_client("worker").zadd(keys().queue + STANDARD, {"not-an-id": 1, b"\xff": 2})
+    assert ready.take_next(ann, queue_ids=None, now=NOON).pk == dispute.pk
+    assert ready.take_next(ann, queue_ids=None, now=NOON) is None
+    assert list(ready_client().scan_iter(keys().reserved + "*")) == []
 
 
 @pytest.mark.usefixtures("_ladder")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -21,7 +22,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="say what is due, write nothing")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
-    def handle(self, *args: object, **options: object) -> None:
+    def handle(self, *args: Any, **options: Any) -> None:
         if options["limit"] is not None and options["limit"] < 1:
             raise CommandError("--limit must be at least 1")
         if options["ladder"]:
@@ -49,7 +50,7 @@ class Command(BaseCommand):
     def _progress(self, done: int) -> None:
         self.stderr.write(f"\r{done} disputes", ending="")
 
-    def _due(self, options: dict[str, object]) -> int:
+    def _due(self, options: dict[str, Any]) -> int:
         rows = overdue(now=database_now())
         if options["ladder"]:
             rows = rows.filter(tier__revision__ladder__slug=options["ladder"])
@@ -58,7 +59,7 @@ class Command(BaseCommand):
         number = rows.count()
         return min(number, options["limit"]) if options["limit"] else number
 
-    def _report(self, found: dict[str, object], options: dict[str, object], word: str) -> None:
+    def _report(self, found: dict[str, Any], options: dict[str, Any], word: str) -> None:
         if options["json"]:
             self.stdout.write(json.dumps(found))
             return

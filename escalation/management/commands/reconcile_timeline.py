@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError
@@ -20,7 +21,7 @@ class Command(BaseCommand):
         what.add_argument("--repair", action="store_true", help="repair what is found (default)")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
-    def handle(self, *args: object, **options: object) -> None:
+    def handle(self, *args: Any, **options: Any) -> None:
         try:
             built = survey.is_built()
             if not built and not options["check"]:

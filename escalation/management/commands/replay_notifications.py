@@ -1,6 +1,7 @@
 """Put failed messages back into the outbox."""
 
 import json
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
@@ -18,7 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("--list", action="store_true", help="list failed messages, change none")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
-    def handle(self, *args: object, **options: object) -> None:
+    def handle(self, *args: Any, **options: Any) -> None:
         if options["list"]:
             failed = Notification.objects.filter(status=Notification.Status.FAILED).order_by("pk")
             for message in failed.iterator():

@@ -1,6 +1,7 @@
 """Look for passed deadlines until stopped."""
 
 import threading
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 from redis.exceptions import RedisError
@@ -16,7 +17,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="look once and exit")
 
-    def handle(self, *args: object, **options: object) -> None:
+    def handle(self, *args: Any, **options: Any) -> None:
         try:
             refuse_evicting_policy(timeline_client())
         except (RedisError, OSError) as error:

@@ -113,7 +113,43 @@
     keysHelp.addEventListener("click", () => keysDialog.showModal());
   }
   document.addEventListener("keydown", onKey);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
+
+  // Numbers change where they stand; no row comes, goes or moves under a pointer or the focus.
+  const live = document.querySelector("[data-live]");
+  const liveSwitch = document.querySelector("[data-live-switch]");
+  let liveTimer = 0;
+
+  async function refresh() {
+    clearTimeout(liveTimer);
+    if (!live || !liveSwitch.checked || document.hidden) return;
+    if (!live.contains(document.activeElement) && !live.matches(":hover")) {
+      try {
+        const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+        if (answer.ok && !answer.redirected) {
+          const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+          live.replaceChildren(...page.querySelector("[data-live]").childNodes);
+          tick();
+        }
+      } catch { /* The "as of" line keeps saying how old the numbers are. */ }
+    }
+    waitForRefresh();
+  }
+
+  // Jittered, so that many open windows do not ask at the same instant.
+  function waitForRefresh() {
+    if (live) liveTimer = setTimeout(refresh, live.dataset.live * 1000 * (0.8 + 0.4 * Math.random()));
+  }
+
+  if (live) {
+    liveSwitch.parentElement.hidden = false;
+    liveSwitch.addEventListener("change", refresh);
+    waitForRefresh();
+  }
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return;
+    tick();
+    refresh();
+  });
   noticeClock();
   tick();
 })();
