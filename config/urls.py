@@ -3,6 +3,8 @@
 from django.contrib import admin
 from django.urls import include, path
 
+handler500 = "reviewqueue.views.pages.failed"
+
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("", include("escalation.urls")),

@@ -39,7 +39,8 @@ def _instant(name: str, value: datetime) -> str:
 # By exact type, because this runs twenty times for every promotion.
 _WRITERS: dict[type, Callable[[str, Any], object]] = {
     datetime: _instant,
-    Decimal: lambda name, value: f"{value.quantize(_SCALE[name]):f}",
+    # Plus zero: Postgres knows no minus zero, so the log must not either.
+    Decimal: lambda name, value: f"{value.quantize(_SCALE[name]) + 0:f}",
     timedelta: lambda name, value: f"{value // _MICROSECOND} microseconds",
     UUID: lambda name, value: str(value),
 }

@@ -19,6 +19,8 @@ QueueName = Literal["escalations", "notifications"]
 MOST_WAITING = 4
 # Pollers that wake at the same instant ring once between them.
 QUIET_MS = 20
+# A ringer that dies keeps the bell this long.
+RINGING_MS = 1_000
 FAILED_JOB_KEPT_S = 24 * 3600
 
 
@@ -34,9 +36,12 @@ def ring(queue: QueueName, *, wanted: int = 1, client: Redis | None = None) -> i
     """
     client = client or bell_client()
     rq_queue = Queue(queue, connection=client, serializer=JSONSerializer, job_class=KnownJob)
-    missing = min(wanted, MOST_WAITING) - rq_queue.count
-    if missing <= 0 or not client.set(f"{keys().bell}{queue}", "1", nx=True, px=QUIET_MS):
+    most = min(wanted, MOST_WAITING)
+    bell = f"{keys().bell}{queue}"
+    if rq_queue.count >= most or not client.set(bell, "1", nx=True, px=RINGING_MS):
         return 0
+    # Counted again with the bell in hand: whoever rang in between has added theirs.
+    missing = max(0, most - rq_queue.count)
     for _ in range(missing):
         rq_queue.enqueue(
             JOBS[queue],
@@ -44,4 +49,5 @@ def ring(queue: QueueName, *, wanted: int = 1, client: Redis | None = None) -> i
             result_ttl=0,
             failure_ttl=FAILED_JOB_KEPT_S,
         )
+    client.pexpire(bell, QUIET_MS)
     return missing

@@ -173,7 +173,7 @@ def _remaining_deadline(dispute: Dispute, *, now: datetime) -> Deadline:
         margin=tier_facts(dispute.tier_id).margin,
         now=now,
     )
-    return clipped if clipped.due_at < plain.due_at else plain
+    return clipped if clipped.flags or clipped.due_at < plain.due_at else plain
 
 
 def _next_tier(dispute: Dispute, tier: TierFacts, now: datetime, told: Recipients) -> Change:

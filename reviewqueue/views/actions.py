@@ -3,7 +3,7 @@
 Promise: a lost race is a 409 that says who and when and keeps what was typed, never a 500.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -135,11 +135,17 @@ def _refused(press: _Press, error: DisputeError) -> HttpResponse:
         action=press.action.name,
         changes=tuple(changed) if press.seen_version and status != 422 else (),
     )
+    is_seen = may_see(press.request.user, dispute)
     if place := _queue_place(press.came_from):
         ladder, queue, params = place
         if visible_queues(press.request.user).filter(ladder__slug=ladder, slug=queue).exists():
-            return render_queue(press.request, ladder, queue, params=params, refusal=refusal)
-    if may_see(press.request.user, dispute):
+            named = replace(
+                refusal,
+                reference=dispute.reference,
+                address=reverse("dispute", args=[dispute.pk]) if is_seen else "",
+            )
+            return render_queue(press.request, ladder, queue, params=params, refusal=named)
+    if is_seen:
         return render_dispute(press.request, dispute, now=press.now, refusal=refusal)
     context = {"words": refusal.words, "kept_text": press.form.typed(), "now": press.now}
     return render(press.request, "reviewqueue/refused.html", context, status=status)

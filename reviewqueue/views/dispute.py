@@ -35,6 +35,9 @@ class Refusal:
     form: ActionForm | None = None
     action: str = ""
     changes: tuple[Event, ...] = ()
+    # What it is about, where the page shows many; the address only where the person may go.
+    reference: str = ""
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

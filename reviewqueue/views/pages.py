@@ -1,10 +1,11 @@
 """What every private page does: signed in, never cached, 503 in words while Postgres is away."""
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 
 from django.contrib.auth.decorators import login_required
-from django.db import Error, InterfaceError
+from django.db import DatabaseError, Error, InterfaceError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.template.response import SimpleTemplateResponse
@@ -38,11 +39,25 @@ def survives_outage(view: View) -> View:
             # A page that renders late would meet the outage outside this guard.
             return response.render() if isinstance(response, SimpleTemplateResponse) else response
         except Error as error:
-            if not isinstance(error, InterfaceError) and not is_transient(error):  # type: ignore[arg-type]
+            if not _is_outage(error):
                 raise
             return out_of_service(request)
 
     return survivor
+
+
+def _is_outage(error: BaseException | None) -> bool:
+    """Whether Postgres is away, as against a defect of ours."""
+    if isinstance(error, InterfaceError):
+        return True
+    return isinstance(error, DatabaseError) and is_transient(error)
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """Django's handler500: an outage that no page caught (admin, sessions) is a 503 too."""
+    if _is_outage(sys.exc_info()[1]):
+        return out_of_service(request)
+    return render(request, "500.html", status=500)
 
 
 def out_of_service(request: HttpRequest) -> HttpResponse:

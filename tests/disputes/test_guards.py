@@ -202,7 +202,7 @@ def test_no_such_instant_in_the_log_either_where_it_would_stay_for_ever(instant,
 
 
 BROKEN_ROWS = {
-    "resolved_dispute_has_no_deadline|deadline_kind_fits_the_status": "status = 'resolved', outcome = 'won'",
+    "resolved_dispute_has_no_deadline|deadline_kind_fits": "status = 'resolved', outcome = 'won'",
     "open_dispute_has_a_deadline_or_is_exhausted": (
         "due_at = NULL, due_kind = '', deadline_no = NULL"
     ),

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 
 from disputes.clock import database_now
 from disputes.transitions.resolving import resolve
-from disputes.transitions.reviewing import acknowledge
+from disputes.transitions.reviewing import acknowledge, extend_hold
 from tests.situations import HOUR, MINUTE, again, default_ladder, opened, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -93,6 +93,28 @@ def test_every_page_fits_its_window_and_breaks_no_policy(page, situation, width,
 def picture(page, name: str) -> None:
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+def test_who_comes_second_reads_who_was_first_and_keeps_the_text(page, situation, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    ada, ben = (get_user_model().objects.get(username=name) for name in ("ada", "ben"))
+    sign_in(page)
+    page.goto("/queues/default/standard/")
+    acknowledge(situation["first"].pk, actor=ben, seen_version=1, now=database_now())
+    page.locator("tr", has_text="dp_1MxQ7Q").get_by_role("button").click()
+    assert "ben took this" in page.inner_text("[role=status]")
+    picture(page, f"conflict-queue-{width}")
+    page.goto(f"/disputes/{situation['mine'].pk}/")
+    page.click("summary:has-text('Resolve')")
+    page.select_option("#resolve_outcome", "accepted")
+    page.fill("#resolve_reason", "Typed before it changed")
+    extend_hold(situation["mine"].pk, actor=ada, now=database_now())
+    page.click("details[open] button")
+    assert "it changed since you saw it" in page.inner_text("[role=status]")
+    assert page.input_value("#resolve_reason") == "Typed before it changed"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    picture(page, f"conflict-dispute-{width}")
 
 
 def test_the_administration_breaks_no_policy_from_copy_to_publishing(page, situation):

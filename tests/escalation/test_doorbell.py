@@ -138,6 +138,27 @@ def test_those_who_ring_at_one_instant_ring_once_between_them(redis_client: Redi
     assert waiting("escalations") == MOST_WAITING
 
 
+def test_a_slow_ringer_counts_again_when_it_has_the_bell(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked before another rang, and took the bell after the quiet time was over."""
+    was, looks = Queue.count, []
+
+    def count(self: Queue) -> int:
+        number = was.fget(self)
+        if not looks:
+            looks.append(number)
+            ring("escalations", wanted=MOST_WAITING)
+            let_the_quiet_time_pass(redis_client)
+        return number
+
+    monkeypatch.setattr(Queue, "count", property(count))
+    assert ring("escalations", wanted=MOST_WAITING) == 0
+    monkeypatch.undo()
+    assert looks == [0]
+    assert waiting("escalations") == MOST_WAITING
+
+
 def test_the_quiet_time_ends_by_itself(redis_client: Redis) -> None:
     ring("escalations")
     assert 0 < redis_client.pttl(f"{keys().bell}escalations") <= QUIET_MS

@@ -126,8 +126,8 @@ def test_a_refusing_redis_fails_no_change(
 
 
 def test_a_thread_is_impatient_only_while_it_answers_a_request() -> None:
-    assert client_for_here() is timeline_client("worker")
+    assert client_for_here() is timeline_client("batch")
     request_started.send(sender=None)
     assert client_for_here() is timeline_client("request")
     request_finished.send(sender=None)
-    assert client_for_here() is timeline_client("worker")
+    assert client_for_here() is timeline_client("batch")

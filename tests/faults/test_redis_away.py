@@ -42,13 +42,20 @@ AWAY = [Way.REFUSE, Way.HANG]
 
 
 @pytest.fixture
-def redis_proxy(settings) -> Iterator[tuple[Proxy, str]]:
+def before_redis() -> Iterator[tuple[Proxy, str]]:
+    """A proxy before this test's Redis, for the processes that are given its address."""
+    with proxy_before(os.environ["REDIS_URL"]) as both:
+        yield both
+
+
+@pytest.fixture
+def redis_proxy(settings, before_redis: tuple[Proxy, str]) -> Proxy:
     """Everything of this process that speaks to Redis does so through the proxy."""
-    with proxy_before(os.environ["REDIS_URL"]) as (proxy, address):
-        settings.REDIS_URL = settings.TIMELINE_REDIS_URL = address
-        cache = settings.CACHES["default"]
-        settings.CACHES = {"default": {**cache, "LOCATION": address}}
-        yield proxy, address
+    proxy, address = before_redis
+    settings.REDIS_URL = settings.TIMELINE_REDIS_URL = address
+    cache = settings.CACHES["default"]
+    settings.CACHES = {"default": {**cache, "LOCATION": address}}
+    return proxy
 
 
 def open_dispute_now() -> Dispute:
@@ -58,8 +65,10 @@ def open_dispute_now() -> Dispute:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("way", AWAY)
-def test_acknowledging_works_within_two_seconds_while_redis_is_away(redis_proxy, way: Way) -> None:
-    proxy, _ = redis_proxy
+def test_acknowledging_works_within_two_seconds_while_redis_is_away(
+    redis_proxy: Proxy, way: Way
+) -> None:
+    proxy = redis_proxy
     default_ladder()
     ada = person("ada", "standard")
     dispute = open_dispute_now()
@@ -76,8 +85,10 @@ def test_acknowledging_works_within_two_seconds_while_redis_is_away(redis_proxy,
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("way", AWAY)
-def test_the_button_answers_within_two_seconds_while_redis_is_away(redis_proxy, way: Way) -> None:
-    proxy, _ = redis_proxy
+def test_the_button_answers_within_two_seconds_while_redis_is_away(
+    redis_proxy: Proxy, way: Way
+) -> None:
+    proxy = redis_proxy
     default_ladder()
     ada = person("ada", "standard")
     dispute = open_dispute_now()
@@ -96,9 +107,9 @@ def test_the_button_answers_within_two_seconds_while_redis_is_away(redis_proxy, 
 
 
 def test_while_redis_refuses_the_poller_promotes_by_itself_and_says_so(
-    crew: Crew, redis_proxy
+    crew: Crew, before_redis: tuple[Proxy, str]
 ) -> None:
-    proxy, address = redis_proxy
+    proxy, address = before_redis
     default_ladder()
     poller = crew.poller(REDIS_URL=address)
     crew.wait(Heartbeat.objects.filter(detail__degraded="").exists)
@@ -117,10 +128,10 @@ def test_while_redis_refuses_the_poller_promotes_by_itself_and_says_so(
 
 
 def test_while_redis_hangs_the_poller_goes_on_promoting_and_stops_when_told(
-    crew: Crew, redis_proxy
+    crew: Crew, before_redis: tuple[Proxy, str]
 ) -> None:
     """The first look after it began to hang waits for its answer; later ones know better."""
-    proxy, address = redis_proxy
+    proxy, address = before_redis
     default_ladder()
     poller = crew.poller(REDIS_URL=address)
     crew.wait(Heartbeat.objects.filter(detail__degraded="").exists)
@@ -144,10 +155,10 @@ def assert_each_promoted_once_by_postgres(ids: list[UUID]) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_claim_whose_answer_was_lost_is_repeated_and_gets_the_same_disputes(
-    redis_proxy, redis_client: Redis
+    redis_proxy: Proxy, redis_client: Redis
 ) -> None:
     """The script ran, the client cannot know: asking again under the same token is harmless."""
-    proxy, _ = redis_proxy
+    proxy = redis_proxy
     default_ladder()
     ids = open_due(10)
     # The script is loaded and a connection is open: nothing but the claim's answer can be lost.
@@ -164,9 +175,9 @@ def test_a_claim_whose_answer_was_lost_is_repeated_and_gets_the_same_disputes(
 
 @pytest.mark.django_db(transaction=True)
 def test_redis_going_away_between_commit_and_release_costs_nothing_but_expiring_locks(
-    redis_proxy, redis_client: Redis
+    redis_proxy: Proxy, redis_client: Redis
 ) -> None:
-    proxy, _ = redis_proxy
+    proxy = redis_proxy
     default_ladder()
     ids = open_due(10)
     with gate_at("promote.committed") as gate:

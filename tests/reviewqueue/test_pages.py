@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from decimal import Decimal
 
+import psycopg
 import pytest
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
+from django.db.backends.utils import CursorWrapper
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -180,7 +182,7 @@ def test_the_second_of_two_reviewers_is_told_who_was_first_on_the_same_queue_pag
     response = press(signed_in(ben), dispute, "acknowledge", next=QUEUE)
     assert response.status_code == 409
     words = text_of(response)
-    assert re.search(r"ada took this \d+ s ago, at .* UTC\.", words)
+    assert re.search(r"dp_1 : ada took this \d+ s ago, at .* UTC\.", words)
     assert other.reference in words
     assert 'role="status"' in response.content.decode()
 
@@ -542,3 +544,15 @@ def test_postgres_away_is_a_503_that_gives_back_what_was_typed(ada, dispute):
         assert "I typed this</textarea>" in response.content.decode()
         assert client.post("/sign-in/", {"username": "ada", "password": "pw"}).status_code == 503
     assert client.get(page_of(dispute)).status_code == 200
+
+
+def test_the_admin_says_503_and_not_500_while_postgres_is_away(client, monkeypatch):
+    client.raise_request_exception = False
+    client.force_login(person("root", rights=()))
+
+    def away(*args, **kwargs):
+        raise OperationalError("the connection is lost") from psycopg.errors.AdminShutdown()
+
+    monkeypatch.setattr(CursorWrapper, "execute", away)
+    answer = client.get("/admin/")
+    assert (answer.status_code, answer["Retry-After"]) == (503, "5")
