@@ -87,9 +87,9 @@ def commands_for(port: int) -> dict[str, list[str]]:
     """The product's processes by name."""
     gunicorn = [sys.executable, "-m", "gunicorn", "config.wsgi:application"]
     # At level 0 RQ tells of trouble only, not of every job.
-    worker = [sys.executable, "manage.py", "rqworker", "escalations", "notifications", "-v0"]
+    rqworker = [sys.executable, "manage.py", "rqworker", "-v0"]
     if sys.platform == "darwin":
-        worker += ["--worker-class", "rq.SimpleWorker"]  # forks of a threaded process crash there
+        rqworker += ["--worker-class", "rq.SimpleWorker"]  # forks of a threaded process crash there
     return {
         "web": [
             *gunicorn,
@@ -97,7 +97,9 @@ def commands_for(port: int) -> dict[str, list[str]]:
             *("--graceful-timeout", "5", "--log-level", "warning", "--no-control-socket"),
         ],
         "poller": [sys.executable, "manage.py", "run_poller"],
-        "worker": worker,
+        "worker": [*rqworker, "escalations"],
+        # Apart, so that no message waits behind a long drain and no drain behind a slow channel.
+        "sender": [*rqworker, "notifications"],
     }
 
 

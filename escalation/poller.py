@@ -101,13 +101,19 @@ class Poller:
 
     def _look_at_timeline(self, found: Look, now: datetime) -> None:
         now_us = microseconds(now)
+        soon_us = now_us + int(LEAD_S * 1e6)
         first = timeline.earliest()
-        if first is None or first > now_us + int(LEAD_S * 1e6):
-            self._unanswered = 0
-            if first is not None:
-                found.rest_s = min(found.rest_s, (first - now_us) / 1e6 - LEAD_S)
+        if first is None:
+            # Nothing there, or so many locked that none free was found: a drain pages past them.
+            found.due = timeline.due_count(now_us=now_us)
+            found.rung = ring("escalations") if found.due else 0
+            found.rest_s = min(found.rest_s, STOPPED_WORKERS_REST_S) if found.due else found.rest_s
             return
-        found.due = timeline.due_count(now_us=now_us + int(LEAD_S * 1e6))
+        if first > soon_us:
+            self._unanswered = 0
+            found.rest_s = min(found.rest_s, (first - now_us) / 1e6 - LEAD_S)
+            return
+        found.due = timeline.due_count(now_us=soon_us)
         failpoint("poller.before_ring")
         found.rung = ring("escalations", wanted=-(-found.due // conf().batch_size))
         failpoint("poller.after_ring")

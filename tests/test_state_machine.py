@@ -47,8 +47,8 @@ from tests.situations import HOUR, MINUTE, NOON, SYSTEM, default_ladder, new
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 LIMITS = settings(
-    max_examples=200 if LONG else 12,
-    stateful_step_count=60 if LONG else 25,
+    max_examples=200 if LONG else 25,
+    stateful_step_count=60 if LONG else 30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=not LONG,

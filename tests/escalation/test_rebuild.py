@@ -13,6 +13,7 @@ from disputes.models import Dispute
 from disputes.rules import microseconds
 from disputes.transitions.deadlines import promote
 from disputes.transitions.reviewing import acknowledge, release
+from escalation import reconcile as reconcile_module
 from escalation import timeline
 from escalation import timeline_survey as survey
 from escalation.reconcile import compare, rebuild
@@ -105,6 +106,22 @@ def test_redis_lost_after_the_last_slice_leaves_no_claim_to_be_complete(
 
     redis_client.flushdb()
     assert rebuild(progress=lose_it) is None
+    assert survey.epoch() is None
+
+
+def test_redis_lost_at_the_very_end_leaves_no_claim_to_be_complete(
+    disputes: list[Dispute], redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last slice was written and seen to be written, before the epoch is."""
+    pages = reconcile_module._pages_by_deadline
+
+    def then_lose_it() -> Iterator[list[str]]:
+        yield from pages()
+        redis_client.flushdb()
+
+    redis_client.flushdb()
+    monkeypatch.setattr(reconcile_module, "_pages_by_deadline", then_lose_it)
+    assert rebuild() is None
     assert survey.epoch() is None
 
 

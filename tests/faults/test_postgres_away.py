@@ -44,15 +44,18 @@ def end_own_connection(owner: psycopg.Connection) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("point", ["promote.selected", "journal.audit_written"])
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [("promote.selected", 10), ("journal.audit_written", 10), ("journal.audit_written", 1)],
+)
 def test_a_connection_ended_in_mid_batch_rolls_the_batch_back_and_it_is_done_again(
-    owner_connection: psycopg.Connection, point: str
+    owner_connection: psycopg.Connection, point: str, number: int
 ) -> None:
     default_ladder()
-    ids = open_due(10)
+    ids = open_due(number)
     failpoints.hooks[point] = once(lambda: end_own_connection(owner_connection))
     try:
-        assert drain(linger_s=0) == Counter(PROMOTED_TO_SENIOR=10)
+        assert drain(linger_s=0) == Counter(PROMOTED_TO_SENIOR=number)
     finally:
         failpoints.hooks.clear()
     assert not Failure.objects.exists(), "a lost connection is no dispute's fault"
