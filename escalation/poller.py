@@ -104,10 +104,11 @@ class Poller:
         soon_us = now_us + int(LEAD_S * 1e6)
         first = timeline.earliest()
         if first is None:
-            # Nothing there, or so many locked that none free was found: a drain pages past them.
+            # All that is there is locked. Behind so many that the look ended, a drain finds more.
             found.due = timeline.due_count(now_us=now_us)
-            found.rung = ring("escalations") if found.due else 0
-            found.rest_s = min(found.rest_s, STOPPED_WORKERS_REST_S) if found.due else found.rest_s
+            if found.due > sum(timeline.EARLIEST_PAGES):
+                found.rung = ring("escalations")
+                found.rest_s = min(found.rest_s, STOPPED_WORKERS_REST_S)
             return
         if first > soon_us:
             self._unanswered = 0

@@ -276,11 +276,8 @@ def test_one_look_with_redis_away_promotes_and_says_so(settings) -> None:
     assert again(dispute).tier.slug == "senior"
 
 
-def test_a_poller_refuses_a_redis_that_would_evict_its_keys(redis_client: Redis) -> None:
-    was = redis_client.config_get("maxmemory-policy")["maxmemory-policy"]
-    redis_client.config_set("maxmemory-policy", "volatile-lru")
-    try:
-        with pytest.raises(UnfitRedis):
-            call_command("run_poller", "--once")
-    finally:
-        redis_client.config_set("maxmemory-policy", was)
+def test_a_poller_refuses_a_redis_that_would_evict_its_keys(own_redis: Redis) -> None:
+    assert run("run_poller", "--once")[1] == 0
+    own_redis.config_set("maxmemory-policy", "volatile-lru")
+    with pytest.raises(UnfitRedis):
+        call_command("run_poller", "--once")

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from redis import Redis
@@ -320,3 +321,16 @@ def test_a_duty_that_fails_does_not_keep_the_others_from_running(settings) -> No
     run_due_duties(now=now)
     assert calls == [now]
     assert not AuditEntry.objects.exists()
+
+
+def test_a_head_of_locked_members_longer_than_the_look_does_not_silence_the_bell(redis_client):
+    default_ladder()
+    now = database_now()
+    locked = [str(uuid4()) for _ in range(sum(timeline.EARLIEST_PAGES))]
+    entries = [timeline.Entry(id_, n, 1, "standard", "", "a" * 64) for n, id_ in enumerate(locked)]
+    timeline.schedule(entries)
+    redis_client.mset({keys().lock + id_: "somebody" for id_ in locked})
+    dispute = opened(now=now - 3 * HOUR, due_at=now - timedelta(milliseconds=1))
+    assert Poller(stop=threading.Event()).look().rung == 1
+    assert drain(linger_s=0)["PROMOTED_TO_SENIOR"] == 1
+    assert again(dispute).tier.slug == "senior"
