@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 from django.db import connections
+from django.db.models import F
 
 from config.processes import kill_session, send_signal, session_members, wait_until
 from config.stack import BASE_DIR
@@ -24,6 +25,7 @@ from disputes.clock import database_now
 from disputes.invariants import broken
 from disputes.models import AuditEntry, Dispute, Notification
 from disputes.transitions.opening import open_disputes
+from escalation.models import Failure
 from escalation.reconcile import compare
 from tests.situations import HOUR, SYSTEM, new
 
@@ -220,6 +222,12 @@ def assert_each_promoted_once(ids: Sequence[UUID]) -> None:
     assert promotions() == len(ids)
     rows = Dispute.objects.filter(pk__in=ids).values_list("version", "tier__slug")
     assert set(rows) == {(2, "senior")}
+    # `at` is what the clock claims; `recorded_at` is what Postgres' own clock said.
+    assert not AuditEntry.objects.filter(
+        deadline_no__isnull=False, recorded_at__lt=F("from_due_at")
+    ).exists()
+    # Nobody even tried what the database would have refused.
+    assert not Failure.objects.exists()
     assert_sound()
 
 

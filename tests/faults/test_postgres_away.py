@@ -9,7 +9,7 @@ from django.db import connection
 
 from disputes import failpoints
 from escalation.drain import drain
-from escalation.models import Failure, Heartbeat
+from escalation.models import Heartbeat
 from tests.faults.harness import (
     Crew,
     assert_each_promoted_once,
@@ -58,7 +58,6 @@ def test_a_connection_ended_in_mid_batch_rolls_the_batch_back_and_it_is_done_aga
         assert drain(linger_s=0) == Counter(PROMOTED_TO_SENIOR=number)
     finally:
         failpoints.hooks.clear()
-    assert not Failure.objects.exists(), "a lost connection is no dispute's fault"
     assert_each_promoted_once(ids)
 
 
