@@ -16,7 +16,7 @@ from django.db import connections
 from django.test import TransactionTestCase
 from psycopg import sql
 from pytest_django import DjangoDbBlocker
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django.fixtures import Settings
 
 # Rows that migrations and post_migrate made; tests rely on them and never change them.
 KEPT_TABLES = ("django_migrations", "django_content_type", "auth_permission")
@@ -143,6 +143,6 @@ def _empty_redis(redis_client: redis.Redis) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _quick_passwords(settings: SettingsWrapper) -> None:
+def _quick_passwords(settings: Settings) -> None:
     """Hashing passwords as slowly as in production would be most of these tests' time."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -142,7 +142,8 @@ def test_while_redis_hangs_the_poller_goes_on_promoting_and_stops_when_told(
     crew.wait(lambda: promotions() == len(ids), timeout_s=4)
     started = time.monotonic()
     assert poller.terminate() == 0
-    assert time.monotonic() - started < 2
+    # It may be telling the hanging Redis of its last batch, for about a second each.
+    assert time.monotonic() - started < 5
     assert_each_promoted_once_by_postgres(ids)
 
 
