@@ -66,19 +66,16 @@ def revision_tiers(revision_id: int) -> tuple[TierFacts, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _revision_of(tier_id: int) -> int:
-    return Tier.objects.values_list("revision_id", flat=True).get(pk=tier_id)
-
-
 def tier_facts(tier_id: int) -> TierFacts:
-    """One published tier."""
-    return next(t for t in revision_tiers(_revision_of(tier_id)) if t.id == tier_id)
+    """One published tier. Cached: it cannot change."""
+    revision_id = Tier.objects.values_list("revision_id", flat=True).get(pk=tier_id)
+    return next(tier for tier in revision_tiers(revision_id) if tier.id == tier_id)
 
 
 def forget_cached_tiers() -> None:
     """For tests that empty the tables: forget what was read."""
     revision_tiers.cache_clear()
-    _revision_of.cache_clear()
+    tier_facts.cache_clear()
 
 
 def live_tiers(ladder_slug: str = "default") -> tuple[TierFacts, ...]:

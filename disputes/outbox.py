@@ -111,9 +111,11 @@ def queue_messages(rows: Iterable[tuple[str, int, str, Message]], *, now: dateti
 
 def cancel_pending(dispute_ids: Sequence[UUID], *, events: Sequence[str], now: datetime) -> int:
     """Cancel what has not begun to be sent; a message already being sent may still arrive."""
-    return Notification.objects.filter(
-        dispute__in=dispute_ids, status=Notification.Status.PENDING, event__in=events
-    ).update(status=Notification.Status.CANCELLED, finished_at=now)
+    return (
+        Notification.objects.of_disputes(dispute_ids)
+        .filter(status=Notification.Status.PENDING, event__in=events)
+        .update(status=Notification.Status.CANCELLED, finished_at=now)
+    )
 
 
 # Claiming and marking: each is one short transaction of its own; sending lies between them.

@@ -18,6 +18,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from disputes.failpoints import failpoint
+from disputes.ladders import tier_facts
 from disputes.models import Dispute, Queue
 from reviewqueue.redis_client import ready_client
 
@@ -147,17 +148,18 @@ def _entries(ids: Sequence[str]) -> list[tuple[str, int, int, str]]:
 
     One that is not in Postgres has version 0: only `force` takes it out.
     """
-    rows = Dispute.objects.filter(pk__in=ids).values_list(
-        "pk",
-        "version",
-        "queue_score",
-        "status",
-        "tier__queue__ladder__slug",
-        "tier__queue__slug",
+    rows = list(
+        Dispute.objects.among(ids).values_list("pk", "version", "queue_score", "status", "tier_id")
     )
+    queue_of = {tier_id: tier_facts(tier_id).queue_id for _, _, _, _, tier_id in rows}
+    names = queue_names(set(queue_of.values()))
     found = {
-        str(pk): (version, score, f"{ladder}:{slug}" if status == Dispute.Status.OPEN else "")
-        for pk, version, score, status, ladder, slug in rows
+        str(pk): (
+            version,
+            score,
+            names[queue_of[tier_id]] if status == Dispute.Status.OPEN else "",
+        )
+        for pk, version, score, status, tier_id in rows
     }
     return [(id_, *found.get(id_, (0, 0, ""))) for id_ in ids]
 

@@ -681,6 +681,7 @@ class Migration(migrations.Migration):
                 (
                     "tier",
                     models.ForeignKey(
+                        db_constraint=False,
                         db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",
@@ -792,6 +793,7 @@ class Migration(migrations.Migration):
                     "from_tier",
                     models.ForeignKey(
                         blank=True,
+                        db_constraint=False,
                         db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.PROTECT,
@@ -802,6 +804,7 @@ class Migration(migrations.Migration):
                 (
                     "to_tier",
                     models.ForeignKey(
+                        db_constraint=False,
                         db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="+",

@@ -1,4 +1,4 @@
-"""The append-only, hash-chained log of every change, and the erasable free text beside it."""
+"""The append-only, hash-chained log of every change, its anchors, and the erasable free text."""
 
 from django.conf import settings
 from django.db import models
@@ -74,10 +74,19 @@ class AuditEntry(models.Model):
     recorded_at = models.DateTimeField(_("recorded"), db_default=ClockTimestamp())
     from_status = models.CharField(max_length=12, blank=True)
     to_status = models.CharField(max_length=12)
+    # No constraint: the dispute's own covers them, and a published tier is never deleted.
     from_tier = models.ForeignKey(
-        Tier, on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_index=False
+        Tier,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
     )
-    to_tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+", db_index=False)
+    to_tier = models.ForeignKey(
+        Tier, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     from_due_at = models.DateTimeField(null=True, blank=True)
     to_due_at = models.DateTimeField(null=True, blank=True)
     # The number of the deadline that this entry ended, where the clock ended one.
@@ -150,6 +159,57 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.dispute_id} v{self.version} {self.action}"
+
+
+class Anchor(models.Model):
+    """One seal over the heads of every log that changed since the anchor before it."""
+
+    number = models.PositiveIntegerField(_("number"), primary_key=True)
+    at = models.DateTimeField(_("at"))
+    # How many there were in the whole log at that moment.
+    disputes = models.PositiveBigIntegerField(_("disputes"))
+    entries = models.PositiveBigIntegerField(_("entries"))
+    # How many heads this anchor covers, kept in AnchoredHead.
+    heads = models.PositiveIntegerField(_("heads"))
+    prev_hash = models.CharField(max_length=64)
+    hash = models.CharField(max_length=64)
+
+    class Meta:
+        verbose_name = _("anchor")
+        verbose_name_plural = _("anchors")
+        constraints = [
+            models.UniqueConstraint("prev_hash", name="anchors_never_fork"),
+            models.CheckConstraint(
+                name="first_anchor_starts_with_zeros",
+                condition=Q(number=1, prev_hash="0" * 64)
+                | Q(number__gt=1) & ~Q(prev_hash="0" * 64),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"anchor {self.number}"
+
+
+class AnchoredHead(models.Model):
+    """The latest entry of one dispute's log, as an anchor saw it.
+
+    No foreign key to the dispute: what was anchored stays known when the dispute is gone.
+    """
+
+    pk = models.CompositePrimaryKey("anchor_id", "dispute_id")
+    anchor = models.ForeignKey(Anchor, on_delete=models.PROTECT, related_name="+", db_index=False)
+    dispute_id = models.UUIDField()
+    version = models.PositiveIntegerField()
+    hash = models.CharField(max_length=64)
+
+    class Meta:
+        verbose_name = _("anchored head")
+        verbose_name_plural = _("anchored heads")
+        # Which heads are anchored already: asked of every dispute by every anchor.
+        indexes = [models.Index("dispute_id", "version", name="head_by_dispute")]
+
+    def __str__(self) -> str:
+        return f"{self.dispute_id} v{self.version} in anchor {self.anchor_id}"
 
 
 class Note(models.Model):

@@ -1,11 +1,27 @@
 """The outbox: every message that has to go out, written in the transaction that caused it."""
 
+from collections.abc import Iterable
+from typing import cast
+from uuid import UUID
+
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from disputes.models.disputes import Dispute
 from disputes.models.ladders import Tier
+
+
+class NotificationQuerySet(models.QuerySet["Notification"]):
+    """Messages of many disputes at once."""
+
+    def of_disputes(self, ids: Iterable[UUID | str]) -> "NotificationQuerySet":
+        """Those of these disputes; one array instead of a parameter for each id."""
+        array = "{" + ",".join(str(id_) for id_ in ids) + "}"
+        return cast(
+            "NotificationQuerySet",
+            self.extra(where=["dispute_id = ANY(%s::uuid[])"], params=[array]),  # noqa: S610
+        )
 
 
 class Notification(models.Model):
@@ -40,7 +56,10 @@ class Notification(models.Model):
     )
     version = models.PositiveIntegerField(_("version"))
     event = models.CharField(_("event"), max_length=20, choices=Event)
-    tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+", db_index=False)
+    # No constraint: the dispute's own covers it, and a published tier is never deleted.
+    tier = models.ForeignKey(
+        Tier, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
     channel = models.CharField(_("channel"), max_length=40)
     # "user:<id>" for a person, else the name of an endpoint; addresses are looked up when sending.
     recipient = models.CharField(_("recipient"), max_length=120)
@@ -54,6 +73,8 @@ class Notification(models.Model):
     finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
     last_error = models.CharField(_("last error"), max_length=500, blank=True)
     idempotency_key = models.CharField(_("idempotency key"), max_length=160)
+
+    objects = NotificationQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("notification")
