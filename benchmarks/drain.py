@@ -73,9 +73,7 @@ def through_rq(number: int, *, workers: int) -> float:
     with processes(*[("rqworker", "escalations")] * workers):
         time.sleep(4)
         ring("escalations", wanted=workers)
-        wait_for(
-            lambda: AuditEntry.objects.filter(action="promoted").count() == before + number
-        )
+        wait_for(lambda: AuditEntry.objects.filter(action="promoted").count() == before + number)
     span = AuditEntry.objects.filter(action="promoted", pk__gt=last_id).aggregate(
         first=Min("at"), last=Max("recorded_at")
     )

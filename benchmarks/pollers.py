@@ -1,6 +1,6 @@
 """Many pollers and workers at once on one backlog: nothing twice, nothing early.
 
-    python -m benchmarks.pollers [--disputes 2000] [--pollers 10] [--workers 2]
+python -m benchmarks.pollers [--disputes 2000] [--pollers 10] [--workers 2]
 """
 
 import argparse

@@ -91,6 +91,6 @@ def stored_secrets(folder: Path) -> dict[str, str]:
     if path.exists():
         known: dict[str, str] = json.loads(path.read_text())
         return known
-    made = {name: secrets.token_urlsafe(32) for name in SECRET_NAMES}
+    made = {name: secrets.token_urlsafe(48) for name in SECRET_NAMES}
     write_secret(path, json.dumps(made))
     return made

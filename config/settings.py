@@ -47,7 +47,6 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
-    "django_htmx",
     "django_rq",
     "ninja",
     "disputes",
@@ -66,7 +65,6 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -132,6 +130,11 @@ RQ_QUEUES = {"escalations": _RQ_QUEUE, "notifications": _RQ_QUEUE}
 
 # Every knob, its default and legal range: escalation/conf.py.
 ESCALATION = {"duties": ["reviewqueue.ready.reconcile_duty"]} | env.json("ESCALATION", default={})
+
+# Endpoints for messages, name -> {url, secrets}: escalation/webhooks.py says what is legal.
+WEBHOOKS = env.json("WEBHOOKS", default={})
+# http and addresses of this machine as endpoints: for tests and demos, never in production.
+WEBHOOKS_ALLOW_LOOPBACK = env.bool("WEBHOOKS_ALLOW_LOOPBACK", default=False)
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import models
+from django.db.models import Exists, OuterRef
 
 from disputes.models import AuditEntry, Dispute, Note
 
@@ -143,8 +144,12 @@ def verify_dispute(
         if note and not note.erased_at and digest_of_note(note.salt, note.text) != entry.reason:
             return Fault(dispute.id, expected, "its note was altered after it was written")
         prev_hash = entry.hash
-    if len(entries) != dispute.version or dispute.audit_head != prev_hash:
-        return Fault(dispute.id, len(entries) + 1, "the row and the end of its log differ")
+    if len(entries) < dispute.version:
+        return Fault(dispute.id, len(entries) + 1, "the entry is missing")
+    if len(entries) > dispute.version:
+        return Fault(dispute.id, dispute.version + 1, "its row never had this version")
+    if dispute.audit_head != prev_hash:
+        return Fault(dispute.id, dispute.version, "is not the entry that its row names")
     folded = fold(entries)
     for name in FOLDED:
         value = canonical(name, getattr(dispute, name))
@@ -156,7 +161,10 @@ def verify_dispute(
 
 
 def verify(dispute_id: UUID | None = None, *, batch: int = 500) -> Iterator[Fault | None]:
-    """Verify one dispute or all, in bounded memory: yields a Fault or None for each dispute."""
+    """Verify one dispute or all, in bounded memory: yields a Fault or None for each dispute.
+
+    Entries whose dispute is gone are a fault as well.
+    """
     disputes = Dispute.objects.order_by("id")
     if dispute_id is not None:
         disputes = disputes.filter(id=dispute_id)
@@ -171,3 +179,13 @@ def verify(dispute_id: UUID | None = None, *, batch: int = 500) -> Iterator[Faul
         for row in rows:
             yield verify_dispute(row, entries[row.id], notes[row.id])
         last = rows[-1].id
+    yield from _left_behind(dispute_id)
+
+
+def _left_behind(dispute_id: UUID | None) -> Iterator[Fault]:
+    rows = Dispute.objects.filter(pk=OuterRef("dispute_id"))
+    entries = AuditEntry.objects.filter(~Exists(rows), version=1)
+    if dispute_id is not None:
+        entries = entries.filter(dispute=dispute_id)
+    for id_ in entries.order_by("dispute_id").values_list("dispute_id", flat=True):
+        yield Fault(id_, 1, "the dispute's row is gone")

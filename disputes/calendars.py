@@ -28,7 +28,7 @@ def external_target(external_due_at: datetime, *, margin: timedelta, now: dateti
     """The latest instant a tier deadline may take before an external deadline.
 
     The margin is kept where 72 h or more remain; with less time it is a tenth of what remains
-    and at least an hour (house rule, docs/deadlines in operations.md).
+    and at least an hour (house rule, see docs/operations.md).
     """
     remaining = external_due_at - now
     if remaining < timedelta(hours=72):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from django.db import connection
 
 from disputes import audit
+from disputes.anchor_checks import first_faults, verify_stored
 
 SHOWN = 20
 
@@ -79,8 +80,13 @@ QUERIES: dict[str, str] = {
 }
 
 
+CHAINS = "every audit chain verifies"
+ANCHORS = "what was anchored is in the log"
+NAMES = (*QUERIES, CHAINS, ANCHORS)
+
+
 def broken() -> list[Broken]:
-    """Every invariant that does not hold now, the audit chains included."""
+    """Every invariant that does not hold now, the audit chains and the anchors included."""
     found = []
     with connection.cursor() as cursor:
         for name, query in QUERIES.items():
@@ -91,8 +97,20 @@ def broken() -> list[Broken]:
             count, examples = cursor.fetchone()
             if count:
                 found.append(Broken(name, count, list(examples)))
-    faults = [fault for fault in audit.verify() if fault is not None]
+    return found + _broken_chains()
+
+
+def _broken_chains() -> list[Broken]:
+    found = []
+    faults, _ = first_faults(audit.verify())
     if faults:
-        examples = [f"{f.dispute_id} version {f.version}: {f.what}" for f in faults[:SHOWN]]
-        found.append(Broken("every audit chain verifies", len(faults), examples))
+        found.append(Broken(CHAINS, len(faults), _named(faults)))
+    gone, of_anchors = first_faults(verify_stored())
+    if gone or of_anchors:
+        examples = [*_named(gone), *(f"anchor {f.number}: {f.what}" for f in of_anchors)]
+        found.append(Broken(ANCHORS, len(gone) + len(of_anchors), examples[:SHOWN]))
     return found
+
+
+def _named(faults: list[audit.Fault]) -> list[str]:
+    return [f"{f.dispute_id} version {f.version}: {f.what}" for f in faults[:SHOWN]]

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Max, Q
 
 from disputes.exceptions import LadderError
-from disputes.models import Ladder, LadderRevision, Queue, Tier
+from disputes.models import Dispute, Ladder, LadderRevision, Queue, Tier
+from disputes.signals import announce
+
+SLICE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,39 @@ def paused_ladders(*, now: datetime) -> list[int]:
             Q(paused_until__isnull=True) | Q(paused_until__gt=now), paused_at__lte=now
         ).values_list("pk", flat=True)
     )
+
+
+def pause_ladder(slug: str, *, until: datetime | None, reason: str, now: datetime) -> Ladder:
+    """Let the clock of a whole ladder stand still, for batches that start after the commit.
+
+    `until` None has no end. Raises LadderError for an unknown slug or an end that is past.
+    """
+    if until is not None and until <= now:
+        raise LadderError("the end of the pause must lie ahead")
+    return _set_pause(slug, paused_at=now, paused_until=until, pause_reason=reason[:200])
+
+
+def lift_pause(slug: str) -> Ladder:
+    """Let the ladder's clock run again: what is overdue escalates at once."""
+    return _set_pause(slug, paused_at=None, paused_until=None, pause_reason="")
+
+
+def _set_pause(slug: str, **pause: object) -> Ladder:
+    """Write the pause and announce every dispute with a deadline, a slice at a time."""
+    with transaction.atomic(durable=True):
+        if not Ladder.objects.filter(slug=slug).update(**pause):
+            raise LadderError(f"there is no ladder {slug!r}")
+    ladder = Ladder.objects.get(slug=slug)
+    last: UUID | None = None
+    rows = Dispute.objects.filter(tier__revision__ladder=ladder, due_at__isnull=False).order_by(
+        "pk"
+    )
+    while ids := list(
+        (rows.filter(pk__gt=last) if last else rows).values_list("pk", flat=True)[:SLICE]
+    ):
+        announce(ids, messages=False)
+        last = ids[-1]
+    return ladder
 
 
 @transaction.atomic

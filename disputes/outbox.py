@@ -18,6 +18,13 @@ from disputes.models import Dispute, Notification, Queue
 # Channels that reach a person; every other channel is an endpoint that stands for the queue.
 PERSONAL_CHANNELS = frozenset({"email"})
 DEFAULT_CHANNELS = ("email",)
+# What is told to a queue's people because they are that; all else is told to somebody by name.
+QUEUE_EVENTS = (
+    Notification.Event.ARRIVED,
+    Notification.Event.WARNING,
+    Notification.Event.EXHAUSTED,
+    Notification.Event.PROPOSED,
+)
 
 Recipient = tuple[str, str]
 
@@ -122,36 +129,40 @@ def cancel_pending(dispute_ids: Sequence[UUID], *, events: Sequence[str], now: d
 
 
 def claim_messages(
-    *, now: datetime, limit: int, lease: timedelta, channels: Sequence[str] | None = None
+    *,
+    now: datetime,
+    limit: int,
+    lease: timedelta,
+    channels: Sequence[str] | None = None,
+    without: Iterable[str] = (),
+    to: Recipient | None = None,
 ) -> list[Notification]:
     """Take messages that may be sent now, and those whose sender died longer than `lease` ago.
 
-    Messages that their dispute no longer wants are cancelled here instead of returned.
+    `channels` and `to` take only these, `without` leaves channels out. Messages that nobody wants
+    any more are cancelled here instead of returned; an empty list means that there are no others.
     """
-    sending = Notification.Status.SENDING
     wanted = Q(status=Notification.Status.PENDING, not_before__lte=now) | Q(
-        status=sending, claimed_at__lt=now - lease
+        status=Notification.Status.SENDING, claimed_at__lt=now - lease
     )
-    with transaction.atomic(durable=True):
-        rows = Notification.objects.select_for_update(skip_locked=True, of=("self",)).filter(wanted)
-        if channels is not None:
-            rows = rows.filter(channel__in=channels)
-        claimed = list(
-            rows.select_related("dispute", "tier__queue__ladder").order_by("not_before", "id")[
-                :limit
-            ]
-        )
-        useless = [message for message in claimed if not still_wanted(message)]
-        useful = [message for message in claimed if still_wanted(message)]
-        if useless:
-            Notification.objects.filter(pk__in=[m.pk for m in useless]).update(
-                status=Notification.Status.CANCELLED, finished_at=now
+    rows = Notification.objects.select_for_update(skip_locked=True, of=("self",)).filter(wanted)
+    if channels is not None:
+        rows = rows.filter(channel__in=channels)
+    if to is not None:
+        rows = rows.filter(channel=to[0], recipient=to[1])
+    rows = rows.exclude(channel__in=list(without)).select_related("dispute", "tier__queue__ladder")
+    useful: list[Notification] = []
+    found = True
+    while found and not useful:
+        with transaction.atomic(durable=True):
+            claimed = list(rows.order_by("not_before", "id")[:limit])
+            found = bool(claimed)
+            useful = _cancel_unwanted(claimed, now=now)
+            Notification.objects.filter(pk__in=[message.pk for message in useful]).update(
+                status=Notification.Status.SENDING, claimed_at=now, attempts=F("attempts") + 1
             )
-        Notification.objects.filter(pk__in=[m.pk for m in useful]).update(
-            status=sending, claimed_at=now, attempts=F("attempts") + 1
-        )
         for message in useful:
-            message.status, message.claimed_at = sending, now
+            message.status, message.claimed_at = Notification.Status.SENDING, now
             message.attempts += 1
     return useful
 
@@ -166,15 +177,112 @@ def still_wanted(message: Notification) -> bool:
     return True
 
 
-def confirm_wanted(message: Notification, *, now: datetime) -> bool:
-    """Look again right before sending; a message no longer wanted is cancelled instead."""
-    message.dispute.refresh_from_db()
-    if still_wanted(message):
-        return True
-    Notification.objects.filter(pk=message.pk, status=Notification.Status.SENDING).update(
-        status=Notification.Status.CANCELLED, finished_at=now
+def _unwanted(messages: Sequence[Notification]) -> dict[int, str]:
+    """Which of these nobody wants any more, by id, with the reason for the operator.
+
+    A person who was deactivated gets nothing. One who left the queue's groups no longer gets what
+    was for the queue, and still gets what is about a dispute they held themselves.
+    """
+    people = {m.recipient.removeprefix("user:") for m in messages if _is_to_person(m)}
+    if not people:
+        return {message.pk: "" for message in messages if not still_wanted(message)}
+    known = get_user_model().objects.filter(pk__in=people, is_active=True)
+    active = {f"user:{pk}" for pk in known.values_list("pk", flat=True)}
+    queues = {message.tier.queue_id for message in messages}
+    members = {
+        (f"user:{pk}", queue_id)
+        for pk, queue_id in known.filter(groups__queues__in=queues).values_list(
+            "pk", "groups__queues"
+        )
+    }
+    found = {}
+    for message in messages:
+        if not still_wanted(message):
+            found[message.pk] = ""
+        elif not _is_to_person(message):
+            continue
+        elif message.recipient not in active:
+            found[message.pk] = "no active person"
+        elif (
+            message.event in QUEUE_EVENTS
+            and (message.recipient, message.tier.queue_id) not in members
+        ):
+            found[message.pk] = "the person left the queue"
+    return found
+
+
+def _is_to_person(message: Notification) -> bool:
+    return message.channel in PERSONAL_CHANNELS
+
+
+def _cancel_unwanted(messages: Sequence[Notification], *, now: datetime) -> list[Notification]:
+    """Cancel what nobody wants any more; returns the others, in their order."""
+    unwanted = _unwanted(messages)
+    for reason in set(unwanted.values()):
+        Notification.objects.filter(
+            pk__in=[pk for pk, why in unwanted.items() if why == reason],
+            status__in=(Notification.Status.PENDING, Notification.Status.SENDING),
+        ).update(status=Notification.Status.CANCELLED, finished_at=now, last_error=reason)
+    return [message for message in messages if message.pk not in unwanted]
+
+
+def confirm_wanted(messages: Sequence[Notification], *, now: datetime) -> list[Notification]:
+    """Look again right before sending; what is no longer wanted is cancelled instead."""
+    disputes = Dispute.objects.in_bulk([message.dispute_id for message in messages])
+    for message in messages:
+        message.dispute = disputes[message.dispute_id]
+    return _cancel_unwanted(messages, now=now)
+
+
+def _claimed(messages: Sequence[Notification]) -> Q:
+    """These rows as long as the claim that returned them still stands."""
+    return Q(
+        pk__in=[message.pk for message in messages],
+        status=Notification.Status.SENDING,
+        claimed_at__in={message.claimed_at for message in messages},
     )
-    return False
+
+
+def hand_back(messages: Sequence[Notification], *, not_before: datetime | None = None) -> int:
+    """Give up a claim without an attempt; `not_before` puts the messages off."""
+    changes: dict[str, object] = {"not_before": not_before} if not_before else {}
+    return Notification.objects.filter(_claimed(messages)).update(
+        status=Notification.Status.PENDING, attempts=F("attempts") - 1, **changes
+    )
+
+
+def put_off(channel: str, *, until: datetime, recipient: str | None = None) -> int:
+    """Whatever waits for this channel, or for one recipient of it, waits until then.
+
+    Rows that somebody else holds are passed over, so that this never waits for an acknowledgement.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE disputes_notification SET not_before = %(until)s WHERE id IN ("
+            " SELECT id FROM disputes_notification WHERE status = 'pending'"
+            " AND not_before < %(until)s AND channel = %(channel)s"
+            " AND recipient = coalesce(%(recipient)s, recipient) FOR UPDATE SKIP LOCKED)",
+            {"until": until, "channel": channel, "recipient": recipient},
+        )
+        return cursor.rowcount
+
+
+def fail_waiting(
+    channel: str, *, claimed: Sequence[Notification], error: str, now: datetime
+) -> int:
+    """Fail, without sending, what waits for a channel that takes no more; replay brings it back."""
+    Notification.objects.filter(_claimed(claimed)).update(
+        status=Notification.Status.FAILED, finished_at=now, last_error=error[:500]
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE disputes_notification"
+            " SET status = 'failed', finished_at = %s, last_error = %s WHERE id IN ("
+            " SELECT id FROM disputes_notification WHERE status = 'pending' AND channel = %s"
+            " FOR UPDATE SKIP LOCKED)",
+            [now, error[:500], channel],
+        )
+        return len(claimed) + cursor.rowcount
 
 
 def mark_sent(messages: Sequence[Notification], *, now: datetime) -> int:

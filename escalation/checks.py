@@ -8,6 +8,7 @@ from django.core.checks import CheckMessage, Error, register
 from django.utils.module_loading import import_string
 
 from escalation.conf import problems
+from escalation.webhooks import webhook_problems
 
 
 @register("escalation")
@@ -20,6 +21,15 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: object) ->
         message
         for path in settings.ESCALATION.get("duties", ())
         if (message := _check_duty(path)) is not None
+    ]
+
+
+@register("escalation")
+def check_webhooks(app_configs: Sequence[AppConfig] | None, **kwargs: object) -> list[CheckMessage]:
+    """Names, addresses and secrets of the endpoints; nothing is looked up or called."""
+    return [
+        Error(each.message, hint=each.hint, id=each.id)
+        for each in webhook_problems(settings.WEBHOOKS)
     ]
 
 

@@ -96,6 +96,14 @@ KNOBS = (
         "Failed sends before a message is failed.",
     ),
     Knob(
+        "messages_per_minute",
+        30,
+        1,
+        600,
+        "messages",
+        "How many may leave for one person within a minute; the rest waits or is folded.",
+    ),
+    Knob(
         "ack_grace_s",
         60,
         0,
@@ -136,6 +144,7 @@ class Conf:
     drain_budget_s: float
     drain_linger_s: float
     delivery_max_attempts: int
+    messages_per_minute: int
     ack_grace_s: int
     reconcile_interval_s: int
     duties: tuple[str, ...]

@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 
 from disputes.clock import database_now
 from escalation.conf import conf
+from escalation.destinations import troubles
 from escalation.drain import overdue
 from escalation.models import Failure, Heartbeat
 from escalation.redis_client import timeline_client
@@ -57,5 +58,6 @@ def health() -> Health:
         found.degraded.append(f"escalations are {int(late.total_seconds())} s late")
     found.parked = Failure.objects.filter(parked_at__isnull=False).count()
     if found.parked:
-        found.degraded.append(f"{found.parked} disputes are parked and need an operator")
+        found.degraded.append(f"parked disputes that need an operator: {found.parked}")
+    found.degraded += troubles()
     return found

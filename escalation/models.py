@@ -1,9 +1,10 @@
-"""The clock's own bookkeeping: failures and parking, heartbeats, whose turn a duty is."""
+"""The clock's own bookkeeping: failures and parking, heartbeats, turns, where messages go."""
 
 from collections.abc import Iterable
 from typing import cast
 from uuid import UUID
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -76,3 +77,35 @@ class DutyTurn(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Destination(models.Model):
+    """Where messages go, once there was trouble with it: its rest, or that it is switched off."""
+
+    name = models.CharField(_("channel"), max_length=40, primary_key=True)
+    failures = models.PositiveIntegerField(_("failures in a row"), default=0)
+    failing_since = models.DateTimeField(_("failing since"), null=True, blank=True)
+    rests_until = models.DateTimeField(_("rests until"), null=True, blank=True)
+    disabled_at = models.DateTimeField(_("switched off"), null=True, blank=True)
+    reason = models.CharField(_("reason"), max_length=500, blank=True)
+
+    class Meta:
+        verbose_name = _("destination")
+        verbose_name_plural = _("destinations")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Allowance(models.Model):
+    """When a person's messages of the last minute were allowed to leave."""
+
+    recipient = models.CharField(_("recipient"), max_length=120, primary_key=True)
+    used_at = ArrayField(models.DateTimeField(), verbose_name=_("used"), default=list)
+
+    class Meta:
+        verbose_name = _("allowance")
+        verbose_name_plural = _("allowances")
+
+    def __str__(self) -> str:
+        return self.recipient

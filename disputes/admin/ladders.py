@@ -6,6 +6,7 @@ Promise: a published revision is never changed from here; it is copied into a dr
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db import IntegrityError, models, transaction
 from django.db.models import QuerySet
@@ -18,7 +19,7 @@ from django.views.decorators.http import require_POST
 from disputes.admin.refusing import RefusesInWords
 from disputes.clock import database_now
 from disputes.exceptions import LadderError
-from disputes.ladders import copy_to_draft, publish
+from disputes.ladders import copy_to_draft, lift_pause, pause_ladder, publish
 from disputes.models import Ladder, LadderRevision, Queue, Tier
 from disputes.permissions import has_right
 from disputes.transitions.resolving import OUTCOMES
@@ -79,6 +80,27 @@ class LadderAdmin(EditedByLadderEditors):
     list_display = ("name", "slug", "policy", "paused_at", "paused_until")
     fields = ("name", "slug", "policy")
     inlines = (RevisionLinks,)
+    actions = ("pause", "go_on")
+
+    @admin.action(
+        description=gettext_lazy("Pause escalations until the pause is lifted"),
+        permissions=["change"],
+    )
+    def pause(self, request: HttpRequest, chosen: QuerySet[Ladder]) -> None:
+        """Nothing of these ladders escalates; holds and pauses do not end either."""
+        for ladder in chosen:
+            reason = _("paused by %(name)s") % {"name": request.user.get_username()}
+            pause_ladder(ladder.slug, until=None, reason=reason, now=database_now())
+            self.log_change(request, ladder, reason)
+        self.message_user(request, _("Escalations stand still."), messages.WARNING)
+
+    @admin.action(description=gettext_lazy("Lift the pause"), permissions=["change"])
+    def go_on(self, request: HttpRequest, chosen: QuerySet[Ladder]) -> None:
+        """What is overdue escalates at once."""
+        for ladder in chosen:
+            lift_pause(ladder.slug)
+            self.log_change(request, ladder, _("pause lifted"))
+        self.message_user(request, _("Escalations go on."), messages.SUCCESS)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         # Places in the queues were computed by the policy; addresses carry the slug.
@@ -283,12 +305,17 @@ def _refusal_words(error: Exception) -> str:
     return str(error) if isinstance(error, LadderError) else str(RefusesInWords.refusal)
 
 
+def channel_choices() -> list[tuple[str, Any]]:
+    """E-mail, the log, and the endpoints that WEBHOOKS names, as the settings are now."""
+    return [*CHANNELS, *((f"webhook:{name}", f"webhook {name}") for name in settings.WEBHOOKS)]
+
+
 class QueueForm(forms.ModelForm):
     """A queue: who reviews it and how they are told."""
 
     channels = forms.MultipleChoiceField(
         label=gettext_lazy("channels"),
-        choices=CHANNELS,
+        choices=channel_choices,
         widget=forms.CheckboxSelectMultiple,
         required=False,
         help_text=gettext_lazy("How its people are told that a dispute arrived."),

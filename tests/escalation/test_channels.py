@@ -26,7 +26,8 @@ def message(**changes: object) -> Outgoing:
             "version": 3,
             "ladder": "default",
             "tier": "Senior",
-            "amount": "129.00 USD",
+            "amount": "129.00",
+            "currency": "USD",
             "due_at": datetime(2026, 6, 26, 12, tzinfo=UTC),
             "attempts": 1,
         }

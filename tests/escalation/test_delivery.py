@@ -328,7 +328,7 @@ def test_what_is_sent_is_read_from_the_dispute_as_it_is_now(
     use(monkeypatch, Keeps())
     deliver()
     (message,) = sent
-    assert (message.reference, message.amount, message.version) == ("D-7", "129.00 USD", 1)
+    assert (message.reference, message.money, message.version) == ("D-7", "129.00 USD", 1)
     assert (message.ladder, message.tier, message.due_at) == (
         "default",
         "Standard",

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 
 from disputes.clock import database_now
+from disputes.ladders import lift_pause, pause_ladder
 from disputes.models import AuditEntry, Dispute
 from disputes.rules import microseconds
 from disputes.transitions.deadlines import decide, promote
@@ -162,3 +163,24 @@ def test_a_paused_ladder_stands_still_and_goes_on_when_the_pause_is_lifted():
     ladder.paused_at = None
     ladder.save()
     assert drain_postgres() == Counter(PROMOTED_TO_SENIOR=1)
+
+
+def test_pausing_and_lifting_put_the_whole_ladder_off_the_timeline_and_back():
+    default_ladder()
+    waiting = future_dispute()
+    late = overdue_dispute()
+    pause_ladder("default", until=None, reason="holiday", now=database_now())
+    assert timeline.depth() == 0
+    assert drain(linger_s=0) == drain_postgres() == Counter()
+    lift_pause("default")
+    assert timeline.depth() == 2
+    assert drain(linger_s=0) == Counter(PROMOTED_TO_SENIOR=1)
+    assert (again(waiting).version, again(late).version) == (1, 2)
+
+
+def test_a_pause_with_an_end_moves_the_look_to_that_end():
+    default_ladder()
+    late = overdue_dispute()
+    until = database_now() + HOUR
+    pause_ladder("default", until=until, reason="", now=database_now())
+    assert survey.scores([str(late.pk)]) == {str(late.pk): microseconds(until)}

@@ -1,57 +1,117 @@
-"""Recompute the hash chain of the audit log."""
+"""Owns `manage.py verify_audit`; its promise: what was tampered with is named, and exits with 1."""
 
 import json
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from disputes import audit
-from disputes.models import Dispute
+from disputes.anchor_checks import (
+    AnchorFault,
+    Finding,
+    first_faults,
+    verify_exported,
+    verify_heads_of,
+    verify_stored,
+)
+from disputes.anchor_files import NotAnAnchorFile, read_chain
+from disputes.models import Anchor, AnchoredHead, AuditEntry, Dispute
+
+SHOWN_EVERY = 500
 
 
 class Command(BaseCommand):
-    help = "Verify the audit log: gapless versions, hashes, and the log adding up to each row."
+    """Recompute every chain, and hold the log against what was anchored."""
+
+    help = (
+        "Verify the audit log: gapless versions, hashes, the log adding up to each row, and "
+        "everything that was anchored still being there. The first bad entry of each dispute is "
+        "named; exit 1 if there is one."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--dispute", metavar="ID", help="only this dispute")
+        parser.add_argument(
+            "--anchors",
+            metavar="FILE",
+            help="compare with anchors that export_anchors wrote, too (- is standard input)",
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: object, **options: object) -> None:
-        dispute_id = self._dispute_id(options["dispute"]) if options["dispute"] else None
-        verified = 0
-        faults = []
-        show = sys.stderr.isatty() and not options["json"]
-        for fault in audit.verify(dispute_id):
-            verified += 1
-            if fault is not None:
-                faults.append(fault)
-            if show and verified % 500 == 0:
-                self.stderr.write(f"\r{verified} disputes", ending="")
-        if options["json"]:
-            self.stdout.write(
-                json.dumps(
-                    {
-                        "verified": verified,
-                        "faults": [
-                            {"dispute": str(f.dispute_id), "version": f.version, "what": f.what}
-                            for f in faults
-                        ],
-                    }
-                )
-            )
-        else:
-            for fault in faults:
-                self.stdout.write(f"{fault.dispute_id} version {fault.version}: {fault.what}")
-            self.stdout.write(f"{verified} disputes verified, {len(faults)} with a fault")
-        if faults:
+        dispute_id = _dispute_id(options["dispute"]) if options["dispute"] else None
+        file = str(options["anchors"] or "")
+        if dispute_id and file:
+            raise CommandError("Give either --dispute or --anchors.")
+        self.verified = 0
+        self.show = sys.stderr.isatty() and not options["json"]
+        try:
+            faults, of_anchors = first_faults(self._findings(dispute_id, file))
+        except NotAnAnchorFile as refusal:
+            raise CommandError(f"{file}: {refusal}", returncode=2) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{file} cannot be read: {error}", returncode=2) from None
+        self._report(faults, of_anchors, as_json=bool(options["json"]))
+        if faults or of_anchors:
             sys.exit(1)
 
-    def _dispute_id(self, text: object) -> UUID:
-        try:
-            dispute_id = UUID(str(text))
-        except ValueError:
-            raise CommandError(f"{text} is not a dispute id") from None
-        if not Dispute.objects.filter(pk=dispute_id).exists():
-            raise CommandError(f"there is no dispute {dispute_id}")
-        return dispute_id
+    def _findings(self, dispute_id: UUID | None, file: str) -> Iterator[Finding | None]:
+        for fault in audit.verify(dispute_id):
+            self.verified += 1
+            yield fault
+            if self.show and self.verified % SHOWN_EVERY == 0:
+                self.stderr.write(f"\r{self.verified} disputes", ending="")
+        if dispute_id:
+            yield from verify_heads_of(dispute_id)
+            return
+        yield from verify_stored()
+        if file == "-":
+            yield from verify_exported(read_chain(sys.stdin))
+        elif file:
+            with Path(file).open(encoding="utf-8") as lines:
+                yield from verify_exported(read_chain(lines))
+
+    def _report(
+        self, faults: list[audit.Fault], of_anchors: list[AnchorFault], *, as_json: bool
+    ) -> None:
+        newest = Anchor.objects.order_by("-number").first()
+        anchors = newest.number if newest else 0
+        if as_json:
+            report = {
+                "verified": self.verified,
+                "faults": [
+                    {"dispute": str(f.dispute_id), "version": f.version, "what": f.what}
+                    for f in faults
+                ],
+                "anchors": anchors,
+                "anchor_faults": [{"anchor": f.number, "what": f.what} for f in of_anchors],
+            }
+            self.stdout.write(json.dumps(report))
+            return
+        for fault in faults:
+            self.stdout.write(f"{fault.dispute_id} version {fault.version}: {fault.what}")
+        for of_anchor in of_anchors:
+            self.stdout.write(f"anchor {of_anchor.number}: {of_anchor.what}")
+        since = f", the newest of {newest.at:%Y-%m-%d %H:%M:%S} UTC" if newest else ""
+        self.stdout.write(
+            f"{self.verified} disputes verified, {len(faults)} with a fault; "
+            f"{anchors} anchors{since}, {len(of_anchors)} faults"
+        )
+
+
+def _dispute_id(text: object) -> UUID:
+    try:
+        dispute_id = UUID(str(text))
+    except ValueError:
+        raise CommandError(f"{text} is not a dispute id") from None
+    # One that is gone is not unknown, as long as something remembers it.
+    if not (
+        Dispute.objects.filter(pk=dispute_id).exists()
+        or AuditEntry.objects.filter(dispute=dispute_id).exists()
+        or AnchoredHead.objects.filter(dispute_id=dispute_id).exists()
+    ):
+        raise CommandError(f"there is no dispute {dispute_id}")
+    return dispute_id

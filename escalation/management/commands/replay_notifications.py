@@ -17,16 +17,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("ids", nargs="*", type=int, help="notification ids; none: all failed")
         parser.add_argument("--list", action="store_true", help="list failed messages, change none")
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["list"]:
-            failed = Notification.objects.filter(status=Notification.Status.FAILED).order_by("pk")
-            for message in failed.iterator():
-                self.stdout.write(
-                    f"{message.pk}\t{message.dispute_id}\t{message.event}\t{message.channel}\t"
-                    f"{message.recipient}\t{message.last_error}"
-                )
+            for message in Notification.objects.filter(status=Notification.Status.FAILED).order_by(
+                "pk"
+            ):
+                self._show(message, as_json=options["json"])
             return
         number = outbox.replay(ids=options["ids"] or None, now=database_now())
         if number:
@@ -34,3 +32,14 @@ class Command(BaseCommand):
         self.stdout.write(
             json.dumps({"replayed": number}) if options["json"] else f"{number} messages put back"
         )
+
+    def _show(self, message: Notification, *, as_json: bool) -> None:
+        shown = {
+            "id": message.pk,
+            "dispute": str(message.dispute_id),
+            "event": message.event,
+            "channel": message.channel,
+            "recipient": message.recipient,
+            "error": message.last_error,
+        }
+        self.stdout.write(json.dumps(shown) if as_json else "\t".join(map(str, shown.values())))

@@ -1,0 +1,52 @@
+"""Owns `manage.py export_anchors`; its promise: the file appears whole or not at all."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from disputes.anchor_files import write_chain
+from disputes.anchors import stored_chain
+
+
+class Command(BaseCommand):
+    """Write anchors where the owner of this database cannot reach them."""
+
+    help = (
+        "Write the anchors of the audit log as JSON lines, to be kept away from this database. "
+        "`verify_audit --anchors FILE` compares with them later."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "file", nargs="?", default="-", metavar="FILE", help="- is standard output (default)"
+        )
+        parser.add_argument(
+            "--since", type=int, default=0, metavar="N", help="only anchors after number N"
+        )
+
+    def handle(self, *args: object, **options: object) -> None:
+        name, since = str(options["file"]), int(str(options["since"]))
+        chain = stored_chain(since=since)
+        if name == "-":
+            anchors = write_chain(chain, lambda text: self.stdout.write(text, ending=""))
+            sys.stderr.write(f"{anchors} anchors\n")
+            return
+        target = Path(name)
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", dir=target.parent, prefix=f".{target.name}-", encoding="utf-8", delete=False
+            ) as half:
+                try:
+                    anchors = write_chain(chain, half.write)
+                    half.flush()
+                    os.fsync(half.fileno())
+                    os.replace(half.name, target)
+                except BaseException:
+                    os.unlink(half.name)
+                    raise
+        except OSError as error:
+            raise CommandError(f"{name} cannot be written: {error}") from None
+        self.stdout.write(f"{anchors} anchors written to {name}")

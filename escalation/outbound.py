@@ -1,0 +1,185 @@
+"""One HTTP POST to an address that somebody else named.
+
+Promise: it ends within its deadline whatever the other side does; it connects only to public
+addresses, judged when the socket opens; it follows nothing, unpacks nothing, uses no proxy.
+"""
+
+import contextlib
+import http.client
+import io
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+LARGEST_ANSWER_BYTES = 65_536
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Reachable as if public, and yet a cloud's own services or a way back into the inner network.
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(text)
+    for text in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20")
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class ForbiddenAddress(Exception):
+    """The name leads to an address that nobody outside may make us call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The status and the headers; the body is read, so that the other side can end, and dropped."""
+
+    status: int
+    headers: Mapping[str, str]
+
+
+class Deadline:
+    """A moment that everything together has to keep."""
+
+    def __init__(self, seconds: float) -> None:
+        self._ends_at = time.monotonic() + seconds
+
+    def left_s(self) -> float:
+        """Seconds that are left. Raises TimeoutError where none are."""
+        left_s = self._ends_at - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the deadline of the request has passed")
+        return left_s
+
+
+def inner_address(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address stands for, where it stands for one."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in _NAT64:
+            return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        return address.ipv4_mapped or address.sixtofour or address
+    return address
+
+
+def is_allowed(text: str, *, allow_loopback: bool) -> bool:
+    """Whether we may connect to this numeric address."""
+    address = inner_address(ipaddress.ip_address(text.partition("%")[0]))
+    if address.is_loopback:
+        return allow_loopback
+    if address.is_multicast or address.is_reserved or not address.is_global:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
+        return False
+    return not any(address in net for net in _NOT_PUBLIC if net.version == address.version)
+
+
+def _look_up(host: str, port: int, deadline: Deadline) -> list[tuple[Any, ...]]:
+    """getaddrinfo knows no time-out, so it runs in a thread that may be left behind."""
+    found: list[list[tuple[Any, ...]]] = []
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(deadline.left_s())
+    if errors:
+        raise OSError(f"the name cannot be resolved: {errors[0]}")
+    if not found:
+        raise TimeoutError("the name was not resolved in time")
+    return found[0]
+
+
+def open_socket(host: str, port: int, *, deadline: Deadline, allow_loopback: bool) -> socket.socket:
+    """A connection to the address that was judged, not to whatever the name means a moment later.
+
+    One forbidden address among several is enough to refuse them all.
+    """
+    addresses = _look_up(host, port, deadline)
+    for *_, target in addresses:
+        if not is_allowed(target[0], allow_loopback=allow_loopback):
+            raise ForbiddenAddress("the name leads to an address that is not public")
+    trouble: OSError = OSError("the name has no address")
+    for family, kind, protocol, _, target in addresses:
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.settimeout(deadline.left_s())
+            opened.connect(target)
+        except OSError as error:
+            opened.close()
+            trouble = error
+            continue
+        return opened
+    raise trouble
+
+
+class _TimedReads(io.RawIOBase):
+    """Reads that all share one deadline, so that a byte a second does not last for ever."""
+
+    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._sock.settimeout(self._deadline.left_s())
+        return self._sock.recv_into(buffer)
+
+
+class _TimedSocket:
+    """The part of a socket that http.client uses."""
+
+    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def sendall(self, data: Any) -> None:
+        # Its time-out is for the whole of the data, unlike that of a read.
+        self._sock.settimeout(self._deadline.left_s())
+        self._sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedReads(self._sock, self._deadline))
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+def post(
+    url: str, body: bytes, *, headers: Mapping[str, str], deadline_s: float, allow_loopback: bool
+) -> Answer:
+    """Send and hear the answer. Raises OSError, http.client.HTTPException, ForbiddenAddress."""
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
+    deadline = Deadline(deadline_s)
+    sock = open_socket(host, port, deadline=deadline, allow_loopback=allow_loopback)
+    # Whatever goes wrong from here on, the wrapped socket has taken over the first one's file.
+    with contextlib.ExitStack() as stack:
+        stack.callback(sock.close)
+        if is_tls:
+            sock.settimeout(deadline.left_s())
+            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+            stack.callback(sock.close)
+        connection = http.client.HTTPConnection(host, port)
+        connection.sock = _TimedSocket(sock, deadline)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        netloc = parts.netloc
+        connection.putrequest("POST", target, skip_host=True, skip_accept_encoding=True)
+        for name, value in {"Host": netloc, "Content-Length": str(len(body)), **headers}.items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        response = connection.getresponse()
+        # The status says it all; a body that does not end or makes no sense changes nothing.
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            response.read(LARGEST_ANSWER_BYTES)
+        return Answer(response.status, dict(response.headers.items()))
