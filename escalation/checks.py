@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, register
+from django.core.checks import CheckMessage, Error, Warning, register
 from django.utils.module_loading import import_string
 
 from escalation.conf import problems
@@ -30,6 +30,20 @@ def check_webhooks(app_configs: Sequence[AppConfig] | None, **kwargs: object) ->
     return [
         Error(each.message, hint=each.hint, id=each.id)
         for each in webhook_problems(settings.WEBHOOKS)
+    ]
+
+
+@register("escalation", deploy=True)
+def check_loopback(app_configs: Sequence[AppConfig] | None, **kwargs: object) -> list[CheckMessage]:
+    """Production never calls its own machine."""
+    if not settings.WEBHOOKS_ALLOW_LOOPBACK:
+        return []
+    return [
+        Warning(
+            "WEBHOOKS_ALLOW_LOOPBACK is on: endpoints may be services of this machine.",
+            hint="Remove it from the environment of production.",
+            id="escalation.W020",
+        )
     ]
 
 

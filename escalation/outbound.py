@@ -64,7 +64,7 @@ def inner_address(address: Address) -> Address:
     return address
 
 
-def is_allowed(text: str, *, allow_loopback: bool) -> bool:
+def is_allowed(text: str, *, allow_loopback: bool, allow_public: bool = True) -> bool:
     """Whether we may connect to this numeric address."""
     address = inner_address(ipaddress.ip_address(text.partition("%")[0]))
     if address.is_loopback:
@@ -73,7 +73,9 @@ def is_allowed(text: str, *, allow_loopback: bool) -> bool:
         return False
     if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
         return False
-    return not any(address in net for net in _NOT_PUBLIC if net.version == address.version)
+    if any(address in net for net in _NOT_PUBLIC if net.version == address.version):
+        return False
+    return allow_public
 
 
 def _look_up(host: str, port: int, deadline: Deadline) -> list[tuple[Any, ...]]:
@@ -97,15 +99,17 @@ def _look_up(host: str, port: int, deadline: Deadline) -> list[tuple[Any, ...]]:
     return found[0]
 
 
-def open_socket(host: str, port: int, *, deadline: Deadline, allow_loopback: bool) -> socket.socket:
+def open_socket(
+    host: str, port: int, *, deadline: Deadline, allow_loopback: bool, allow_public: bool
+) -> socket.socket:
     """A connection to the address that was judged, not to whatever the name means a moment later.
 
     One forbidden address among several is enough to refuse them all.
     """
     addresses = _look_up(host, port, deadline)
     for *_, target in addresses:
-        if not is_allowed(target[0], allow_loopback=allow_loopback):
-            raise ForbiddenAddress("the name leads to an address that is not public")
+        if not is_allowed(target[0], allow_loopback=allow_loopback, allow_public=allow_public):
+            raise ForbiddenAddress("the name leads to an address that is not allowed")
     trouble: OSError = OSError("the name has no address")
     for family, kind, protocol, _, target in addresses:
         opened = socket.socket(family, kind, protocol)
@@ -162,7 +166,10 @@ def post(
     is_tls = parts.scheme == "https"
     host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
     deadline = Deadline(deadline_s)
-    sock = open_socket(host, port, deadline=deadline, allow_loopback=allow_loopback)
+    # Without TLS only to this machine itself, and only where that is allowed.
+    sock = open_socket(
+        host, port, deadline=deadline, allow_loopback=allow_loopback, allow_public=is_tls
+    )
     # Whatever goes wrong from here on, the wrapped socket has taken over the first one's file.
     with contextlib.ExitStack() as stack:
         stack.callback(sock.close)

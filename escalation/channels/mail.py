@@ -49,7 +49,9 @@ class Email:
         parts = ["\n".join([*_lines(message), message.link]) for message in messages]
         self._mail(
             messages[0].recipient,
-            subject=ngettext("%(number)d message", "%(number)d messages", number)
+            subject=ngettext(
+                "%(number)d message about disputes", "%(number)d messages about disputes", number
+            )
             % {"number": number},
             body="\n\n".join(parts),
             message_id=f"digest.{hashlib.sha256(keys.encode()).hexdigest()[:32]}",

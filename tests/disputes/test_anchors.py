@@ -206,7 +206,7 @@ def test_an_export_to_a_file_replaces_it_whole(three_anchors, tmp_path):
     out = io.StringIO()
     call_command("export_anchors", str(target), stdout=out)
     assert out.getvalue() == f"3 anchors written to {target}\n"
-    assert list(read_chain(target.open())) == list(stored_chain())
+    assert list(read_chain(target.read_text().splitlines())) == list(stored_chain())
     assert list(tmp_path.iterdir()) == [target]
 
 

@@ -1,5 +1,6 @@
 """kill -9 of the process that sends: messages arrive at least once, under one key each."""
 
+import json
 import os
 from collections import Counter
 from datetime import timedelta
@@ -9,9 +10,10 @@ from email.policy import default as email_policy
 import pytest
 
 from disputes.clock import database_now
-from disputes.models import Notification
+from disputes.models import Ladder, Notification
 from escalation.delivery import CLAIM_SIZE, LEASE
-from tests.faults.harness import Crew, messages, open_due_in
+from tests.escalation.small_servers import HttpServer, answers, http_server
+from tests.faults.harness import Crew, Member, messages, open_due_in
 from tests.situations import default_ladder, person
 
 pytestmark = pytest.mark.processes
@@ -21,10 +23,13 @@ POINTS = ("deliver.claimed", "deliver.before_send", "deliver.sent")
 
 def test_messages_of_killed_senders_arrive_with_a_repeated_key_at_the_worst(crew: Crew) -> None:
     default_ladder()
-    person("ada", "standard")
+    # As many people as a claim takes messages, so that nobody's are folded into one.
+    for number in range(CLAIM_SIZE):
+        person(f"reviewer-{number}", "standard")
     total = CLAIM_SIZE * (len(POINTS) + 1)
     now = database_now()
-    open_due_in_with_messages(total)
+    open_due_in(len(POINTS) + 1, seconds=3600, notify=True)
+    assert messages("pending") == total
     failpoints, files = crew.mortal_points(*POINTS)
     worker = crew.worker("notifications", FAILPOINTS=failpoints)
     crew.poller()
@@ -44,10 +49,57 @@ def test_messages_of_killed_senders_arrive_with_a_repeated_key_at_the_worst(crew
     assert sorted(arrived.values()) == [1] * (total - 1) + [2]
 
 
-def open_due_in_with_messages(number: int) -> None:
-    """Disputes that stay where they are; each has told its first tier's reviewer."""
-    open_due_in(number, seconds=3600, notify=True)
-    assert messages("pending") == number
+@pytest.mark.parametrize(("point", "requests"), [*zip(POINTS, (1, 1, 2), strict=True)])
+def test_bug_32_f118_a_webhook_of_a_killed_sender_arrives_with_a_repeated_key_at_the_worst(
+    crew: Crew, point: str, requests: int
+) -> None:
+    with http_server() as server:
+        failpoints, files = crew.mortal_points(point)
+        worker = worker_with_endpoint(crew, server, FAILPOINTS=failpoints)
+        crew.poller()
+        crew.wait(lambda: not any(map(os.path.exists, files)))
+        crew.wait(lambda: messages("sending") == 1)
+        worker.kill()
+        let_the_claim_run_out()
+        worker_with_endpoint(crew, server)
+        crew.wait(lambda: messages("sent") == 1)
+        assert server.keys() == [Notification.objects.get().idempotency_key] * requests
+
+
+def test_bug_32_a_sender_killed_during_the_request_sends_again_with_the_same_key(
+    crew: Crew,
+) -> None:
+    with http_server() as server:
+        server.behaviours = [server.hangs, answers(200)]
+        worker = worker_with_endpoint(crew, server)
+        crew.poller()
+        crew.wait(lambda: len(server.requests) == 1)
+        worker.kill()
+        assert messages("sending") == 1
+        let_the_claim_run_out()
+        worker_with_endpoint(crew, server)
+        crew.wait(lambda: messages("sent") == 1)
+        assert server.keys() == [Notification.objects.get().idempotency_key] * 2
+
+
+def worker_with_endpoint(crew: Crew, server: HttpServer, **changes: str) -> Member:
+    """A sender that knows the endpoint; the first one finds a message to it."""
+    if not Ladder.objects.exists():
+        default_ladder(channels=["webhook:ops"])
+        open_due_in(1, seconds=3600, notify=True)
+    endpoints = {"ops": {"url": server.url, "secrets": ["a-secret-0123456789"]}}
+    return crew.worker(
+        "notifications",
+        WEBHOOKS=json.dumps(endpoints),
+        WEBHOOKS_ALLOW_LOOPBACK="true",
+        **changes,
+    )
+
+
+def let_the_claim_run_out() -> None:
+    Notification.objects.filter(status="sending").update(
+        claimed_at=database_now() - LEASE - timedelta(seconds=1)
+    )
 
 
 def arrivals(crew: Crew) -> Counter[str]:
