@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 from redis.exceptions import RedisError
 
 from disputes import outbox
+from disputes.anchors import anchor_duty
 from disputes.clock import database_now
 from disputes.failpoints import failpoint
 from disputes.rules import microseconds
@@ -47,6 +48,8 @@ STOPPED_WORKERS_REST_S = 1.0
 # Duties of the clock itself; `ESCALATION["duties"]` adds those of the other tower.
 OWN_DUTIES: dict[str, Callable[[], dict[str, object]]] = {
     "escalation.reconcile": lambda: reconcile().counts(),
+    # Looks each time, makes an anchor when the hour is over.
+    "escalation.anchors": lambda: {"heads": anchor_duty(now=database_now())},
 }
 
 

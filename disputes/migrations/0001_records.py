@@ -844,6 +844,17 @@ class Migration(migrations.Migration):
             model_name="ladderrevision",
             constraint=models.CheckConstraint(
                 condition=models.Q(
+                    ("external_margin__gte", datetime.timedelta(0)),
+                    ("external_margin__lte", datetime.timedelta(days=366)),
+                ),
+                name="external_margin_is_bounded",
+                violation_error_message="The margin lies outside 0 to 366 days.",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="ladderrevision",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
                     ("state", "draft"), ("published_at__isnull", False), _connector="OR"
                 ),
                 name="published_revision_says_when",

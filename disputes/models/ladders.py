@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 MAX_SPAN = timedelta(days=3660)
+MAX_MARGIN = timedelta(days=366)
 
 
 class Ladder(models.Model):
@@ -90,6 +91,12 @@ class LadderRevision(models.Model):
             ),
             models.UniqueConstraint(
                 "ladder", condition=Q(state="draft"), name="one_draft_revision_per_ladder"
+            ),
+            models.CheckConstraint(
+                name="external_margin_is_bounded",
+                condition=Q(external_margin__gte=timedelta(0))
+                & Q(external_margin__lte=MAX_MARGIN),
+                violation_error_message=_("The margin lies outside 0 to 366 days."),
             ),
             models.CheckConstraint(
                 name="published_revision_says_when",

@@ -327,3 +327,10 @@ def test_a_reviewer_a_ladder_and_a_tier_in_use_cannot_be_deleted(dispute, owner_
     for statement in ("DELETE FROM disputes_ladder", "DELETE FROM disputes_queue"):
         assert refused_with(lambda s=statement: as_application(s)) == "23503"
     assert AuditEntry.objects.filter(dispute=dispute).count() == 1
+
+
+@pytest.mark.parametrize("margin", [timedelta(days=-5), timedelta(days=999_999_999)])
+def test_a_margin_that_no_date_can_carry_is_refused(margin):
+    ladder = default_ladder()
+    with pytest.raises(IntegrityError, match="external_margin_is_bounded"):
+        LadderRevision.objects.create(ladder=ladder, number=2, external_margin=margin)
