@@ -126,6 +126,7 @@ _RQ_QUEUE = {
     "SERIALIZER": "rq.serializers.JSONSerializer",
     "REDIS_CLIENT_KWARGS": {"socket_connect_timeout": 2},
 }
+RQ = {"JOB_CLASS": "escalation.known_jobs.KnownJob"}
 RQ_QUEUES = {"escalations": _RQ_QUEUE, "notifications": _RQ_QUEUE}
 
 # Every knob, its default and legal range: escalation/conf.py.

@@ -297,11 +297,12 @@ def mark_sent(messages: Sequence[Notification], *, now: datetime) -> int:
 
 def mark_unsent(
     message: Notification, *, now: datetime, error: str, retry_at: datetime | None
-) -> None:
+) -> str:
     """The channel did not take it: try again at `retry_at`, or give up where that is None.
 
     A message that its dispute no longer wants is cancelled instead of tried again. Only the
-    claim that failed may say so; a later claim's row is left alone.
+    claim that failed may say so; a later claim's row is left alone. Returns the status that the
+    message has now, or nothing where it was left alone.
     """
     with transaction.atomic(durable=True):
         current = (
@@ -315,7 +316,7 @@ def mark_unsent(
             .first()
         )
         if current is None:
-            return
+            return ""
         current.last_error = error[:500]
         if not still_wanted(current):
             current.status, current.finished_at = Notification.Status.CANCELLED, now
@@ -324,6 +325,7 @@ def mark_unsent(
         else:
             current.status, current.not_before = Notification.Status.PENDING, retry_at
         current.save(update_fields=["status", "not_before", "finished_at", "last_error"])
+        return current.status
 
 
 def pending_count(*, now: datetime) -> int:

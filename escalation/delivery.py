@@ -213,7 +213,7 @@ class _Run:
         for message in messages:
             give_up = error.permanent or message.attempts >= conf().delivery_max_attempts
             wait = max(retry_after(message.attempts), timedelta(seconds=error.retry_after_s or 0))
-            outbox.mark_unsent(
+            status = outbox.mark_unsent(
                 message, now=now, error=str(error), retry_at=None if give_up else now + wait
             )
             log.warning(
@@ -224,8 +224,8 @@ class _Run:
                     "error": str(error)[:200],
                 },
             )
-            status = Notification.Status.FAILED if give_up else Notification.Status.PENDING
-            self.counts[status] += 1
+            if status:
+                self.counts[status] += 1
 
 
 def _to_people(

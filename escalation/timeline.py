@@ -220,6 +220,11 @@ while rank < stop and #claimed < limit do
       payloads[#payloads + 1] = ARGV[7] .. member
     else
       contended = contended + 1
+      -- No lock of ours lasts longer: one that does would keep its dispute here for good.
+      local left = redis.call('TTL', locks[i])
+      if left < 0 or left > tonumber(ARGV[4]) then
+        redis.call('EXPIRE', locks[i], ARGV[4])
+      end
     end
   end
 end

@@ -34,6 +34,9 @@ from disputes.transitions.facts import decide_facts
 from disputes.transitions.journal import Actor, record
 from disputes.transitions.opening import NewDispute, Opened, open_in_transaction
 
+# What a row itself can be the fault of; the rest of its batch goes in.
+REFUSALS = (DisputeError, IntegrityError, DataError, ArithmeticError, ValueError)
+
 MAX_BATCH = 500
 """As many records as one transaction should hold: it stays well below the lock timeout."""
 
@@ -130,7 +133,7 @@ class _Batch:
             return []
         try:
             opened = in_attempts(lambda number: self._create_in_transaction(rows, first=first))
-        except (DisputeError, IntegrityError, DataError) as problem:
+        except REFUSALS as problem:
             if len(rows) == 1:
                 self._refuse(rows[0], _row_error(problem, rows[0]))
                 return []
@@ -187,7 +190,7 @@ class _Batch:
             effect = in_attempts(
                 lambda number: self._apply_in_transaction(row.facts, dispute_id, conflict=conflict)
             )
-        except (DisputeError, IntegrityError, DataError) as problem:
+        except REFUSALS as problem:
             self._refuse(row, _row_error(problem, row))
             return
         failpoint("import.facts_stored")
@@ -226,7 +229,7 @@ class _Batch:
         )
 
 
-def _row_error(problem: DisputeError | DatabaseError, row: _Row) -> RowError:
+def _row_error(problem: Exception, row: _Row) -> RowError:
     if isinstance(problem, DisputeError):
         return row_error(problem, record=row.record, line=row.line)
     diagnosis = getattr(problem.__cause__, "diag", None)

@@ -64,6 +64,12 @@ CREATE TRIGGER disputes_are_never_emptied BEFORE TRUNCATE ON disputes_dispute
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting('disputes are resolved, not deleted');
 """
 
+DELIVERY_FACTS = """
+CREATE TRIGGER a_delivery_is_never_unsaid BEFORE UPDATE ON disputes_notification
+    FOR EACH ROW WHEN (OLD.status = 'sent' AND NEW.status <> 'sent')
+    EXECUTE FUNCTION refuse_rewriting('what was sent was sent');
+"""
+
 FROZEN_REVISIONS = """
 CREATE FUNCTION refuse_revision_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -119,6 +125,7 @@ DROP TRIGGER revision_starts_as_draft ON disputes_ladderrevision;
 DROP TRIGGER published_revision_is_not_deleted ON disputes_ladderrevision;
 DROP TRIGGER published_revision_stays ON disputes_ladderrevision;
 DROP FUNCTION keep_published_tier, keep_published_revision, refuse_revision_change;
+DROP TRIGGER a_delivery_is_never_unsaid ON disputes_notification;
 DROP TRIGGER disputes_are_never_emptied ON disputes_dispute;
 DROP TRIGGER disputes_stay ON disputes_dispute;
 DROP TRIGGER audit_is_never_emptied ON disputes_auditentry;
@@ -137,5 +144,5 @@ ALTER TABLE disputes_dispute DROP CONSTRAINT dispute_version_has_its_audit_entry
 class Migration(migrations.Migration):
     dependencies = [("disputes", "0001_records")]
     operations = [
-        migrations.RunSQL(VERSION_AND_AUDIT + APPEND_ONLY + FROZEN_REVISIONS, UNDO),
+        migrations.RunSQL(VERSION_AND_AUDIT + APPEND_ONLY + DELIVERY_FACTS + FROZEN_REVISIONS, UNDO),
     ]

@@ -57,8 +57,12 @@ class Webhook:
             )
         except ForbiddenAddress as error:
             raise DeliveryFailed(str(error), permanent=True) from error
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             words = f"{type(error).__name__}: {error}"
+            raise DeliveryFailed(words, of_destination=True) from error
+        except http.client.HTTPException as error:
+            # Without its text, which would be what the other side said.
+            words = f"the answer is not HTTP ({type(error).__name__})"
             raise DeliveryFailed(words, of_destination=True) from error
         judge(answer.status, answer.headers, now=now)
 
@@ -88,7 +92,7 @@ def judge(status: int, headers: Mapping[str, str], *, now: datetime) -> None:
     words = f"the endpoint answered {status}"
     if status == 410:
         raise DeliveryFailed(words, gone=True)
-    if status in TEMPORARY or status >= 500:
+    if status < 200 or status in TEMPORARY or status >= 500:
         given = {name.lower(): value for name, value in headers.items()}.get("retry-after")
         wait_s = retry_after_s(given, now=now)
         raise DeliveryFailed(words, of_destination=True, retry_after_s=wait_s)

@@ -13,8 +13,11 @@ from disputes import anchors
 from disputes.anchor_files import NotAnAnchorFile, read_chain, write_chain
 from disputes.anchors import Seal, anchor_duty, heads_of, stored_chain
 from disputes.audit import ZEROS
+from disputes.clock import database_now
 from disputes.models import Anchor, AnchoredHead, Dispute
 from disputes.transitions.deadlines import promote
+from escalation.models import DutyTurn
+from escalation.poller import run_due_duties
 from tests.races.gates import Background, gate_at
 from tests.situations import HOUR, MINUTE, NOON, default_ladder, opened
 
@@ -93,8 +96,7 @@ def test_a_change_in_flight_while_an_anchor_is_made_is_in_the_next_one(change, t
         assert anchor_duty(now=NOON + 3 * HOUR) == 3
         gate.open.set()
         writer.result()
-    (head,) = [covered(1)[str(late.pk)]]
-    assert head == 1
+    assert covered(1)[str(late.pk)] == 1
     assert anchor_duty(now=NOON + 4 * HOUR) == 1
     heads = set(AnchoredHead.objects.values_list("dispute_id", "version"))
     assert heads >= set(Dispute.objects.values_list("pk", "version"))
@@ -109,6 +111,12 @@ def test_one_anchor_at_a_time_over_all_pollers(two):
         gate.open.set()
         assert first.result() == 2
     assert Anchor.objects.count() == 1
+
+
+def test_the_poller_makes_the_anchors(two):
+    run_due_duties(now=database_now())
+    assert Anchor.objects.get().heads == 2
+    assert DutyTurn.objects.get(name="escalation.anchors").last_result == {"heads": 2}
 
 
 def test_a_large_stock_is_anchored_in_portions_one_after_the_other(two, monkeypatch):

@@ -9,10 +9,10 @@ from django.conf import settings
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from disputes.ladders import copy_to_draft, live_tiers, publish
-from disputes.models import AuditEntry, Dispute, LadderRevision, Tier
+from disputes.models import AuditEntry, Dispute, LadderRevision, Notification, Tier
 from disputes.transitions.deadlines import promote
 from tests.disputes.stages import everything
-from tests.situations import HOUR, NOON, again, default_ladder, opened
+from tests.situations import HOUR, NOON, again, default_ladder, opened, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -334,3 +334,12 @@ def test_a_margin_that_no_date_can_carry_is_refused(margin):
     ladder = default_ladder()
     with pytest.raises(IntegrityError, match="external_margin_is_bounded"):
         LadderRevision.objects.create(ladder=ladder, number=2, external_margin=margin)
+
+
+def test_a_delivery_fact_is_never_unsaid():
+    default_ladder()
+    person("ada", "standard")
+    opened()
+    Notification.objects.update(status="sent")
+    with pytest.raises(IntegrityError, match="what was sent was sent"):
+        Notification.objects.update(status="pending")

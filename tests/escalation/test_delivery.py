@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from django.core import mail
 from django.db import connection
 
 from disputes import failpoints
@@ -189,6 +190,14 @@ def test_a_channel_that_does_not_exist_is_a_permanent_failure() -> None:
     told()
     assert deliver() == Counter(failed=1)
     assert only_message().last_error == "there is no channel 'pigeon'"
+
+
+def test_a_reviewer_who_left_gets_nothing_and_the_outbox_says_why() -> None:
+    told_to_ada()
+    Queue.objects.get(slug="standard").reviewers.get().user_set.update(is_active=False)
+    assert deliver() == Counter()
+    assert (only_message().status, only_message().last_error) == ("cancelled", "no active person")
+    assert mail.outbox == []
 
 
 def test_a_reviewer_without_an_address_is_a_permanent_failure() -> None:

@@ -11,6 +11,7 @@ from django.core import mail
 from django.db import connection
 from django.utils import timezone
 
+from config.processes import wait_until
 from disputes import failpoints, outbox
 from disputes.clock import database_now
 from disputes.models import Dispute, Notification, Queue
@@ -125,6 +126,22 @@ def copy_message(dispute: Dispute, *, times: int) -> None:
         )
         for number in range(times)
     )
+
+
+def test_f110_bug_61_promotions_go_on_while_a_sender_hangs(settings) -> None:
+    """No lock is held while the endpoint says nothing; the sender is still at it afterwards."""
+    default_ladder()
+    with http_server() as dead:
+        dead.behaviours = [dead.hangs]
+        use(settings, dead=dead.url)
+        queue_told_by("webhook:dead")
+        disputes = [told() for _ in range(50)]
+        sender = Background(deliver)
+        assert wait_until(lambda: bool(dead.requests), timeout_s=10, every_s=0.01)
+        promote([dispute.pk for dispute in disputes], now=database_now() + 2 * HOUR)
+        assert sender.is_running
+        assert set(Dispute.objects.values_list("tier__slug", flat=True)) == {"senior"}
+        assert sender.result() == Counter(cancelled=1), "nobody waits for it any more"
 
 
 def test_a_slow_endpoint_that_works_lets_the_others_go_first_after_its_turn(
@@ -381,16 +398,6 @@ def test_bug_26_an_acknowledgement_cancels_every_message_that_has_not_begun_to_l
 
 
 # People who left.
-
-
-def test_a_deactivated_reviewer_gets_nothing_and_the_outbox_says_why(ada) -> None:
-    told()
-    ada.is_active = False
-    ada.save()
-    assert deliver() == Counter()
-    (row,) = Notification.objects.all()
-    assert (row.status, row.last_error) == ("cancelled", "no active person")
-    assert mail.outbox == []
 
 
 def test_who_left_the_queue_after_the_message_was_queued_does_not_get_it(ada) -> None:

@@ -591,3 +591,16 @@ def test_a_child_made_by_fork_uses_a_connection_of_its_own():
     os.close(reader)
     assert os.waitpid(child, 0)[1] == 0
     assert timeline_survey.scores(ids) == {ids[0]: NOW - SECOND}
+
+
+@pytest.mark.parametrize("kind", ["string", "list", "long"])
+def test_a_lock_without_an_end_is_given_one(redis_client, kind):
+    member = entry(look_at_us=1)
+    timeline.schedule([member])
+    name = f"{{escalations}}:lock:{member.dispute_id}"
+    if kind == "list":
+        redis_client.rpush(name, "x")
+    else:
+        redis_client.set(name, "evil", ex=100_000 if kind == "long" else None)
+    assert timeline.claim(now_us=10, limit=5, token="mine").ids == ()
+    assert 0 < redis_client.ttl(name) <= 30

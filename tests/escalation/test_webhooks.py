@@ -224,7 +224,7 @@ def test_f110_a_name_that_is_never_resolved_keeps_the_deadline(
         assert time.monotonic() - started_at < QUICK_S + 2
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 599])
+@pytest.mark.parametrize("status", [103, 408, 425, 429, 500, 502, 503, 504, 599])
 def test_f111_a_temporary_answer_is_tried_again_later_with_the_same_key(
     settings, status: int
 ) -> None:
@@ -412,6 +412,7 @@ def test_f114_an_answer_that_is_not_http_is_temporary(settings, raw: bytes) -> N
         use(settings, ops=server.url)
         told("ops")
         assert deliver() == Counter(pending=1)
+    assert "garbage" not in only_message().last_error, "what it says is not shown"
 
 
 def test_f114_a_certificate_that_nobody_trusts_gets_no_request(settings) -> None:

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from disputes.clock import database_now
 from disputes.exceptions import LadderError
 from disputes.ladders import live_tiers
+from disputes.models import Tier
 from escalation.drain import drain_postgres, overdue, wrote_something
 
 
@@ -30,6 +31,8 @@ class Command(BaseCommand):
                 live_tiers(options["ladder"])
             except LadderError as error:
                 raise CommandError(str(error)) from error
+        if options["tier"] and not Tier.objects.filter(slug=options["tier"]).exists():
+            raise CommandError(f"no ladder has a tier {options['tier']!r}")
         if options["dry_run"]:
             self._report({"due": self._due(options)}, options, "due, nothing written")
             return
