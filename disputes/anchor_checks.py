@@ -26,6 +26,18 @@ ORDER BY head.dispute_id, head.version
 """
 
 
+# Disputes whose head must have been anchored by now and was not, nor any later one.
+_NOT_COVERED = """
+SELECT d.id, d.version FROM disputes_dispute AS d
+JOIN disputes_auditentry AS e
+    ON e.dispute_id = d.id AND e.version = d.version AND e.hash = d.audit_head
+WHERE e.id <= %s AND NOT EXISTS (
+    SELECT FROM disputes_anchoredhead AS h WHERE h.dispute_id = d.id AND h.version >= d.version
+)
+ORDER BY d.id LIMIT 1000
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class AnchorFault:
     """What is wrong with an anchor itself."""
@@ -48,6 +60,18 @@ def verify_stored() -> Iterator[Finding]:
     lost = AnchoredHead.objects.filter(anchor_id__gt=last).order_by("anchor_id").first()
     if lost:
         yield AnchorFault(lost.anchor_id, "is missing, its heads are there")
+    yield from _not_covered()
+
+
+def _not_covered() -> Iterator[Fault]:
+    newest = Anchor.objects.order_by("-number").first()
+    if newest is None:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(_NOT_COVERED, [newest.settled_id])
+        rows = cursor.fetchall()
+    for dispute_id, version in rows:
+        yield Fault(dispute_id, version, "no anchor covers it")
 
 
 def verify_exported(chain: Chain) -> Iterator[Finding]:

@@ -26,25 +26,30 @@ PAGE = 1000
 # Our one number in Postgres' space of advisory locks.
 _LOCK = 0x616E63686F72
 
-# One statement, so that heads and counts are of one snapshot. Changed is what has no anchored
-# head yet: instants and sequence numbers would miss what was in flight at the last anchor.
-# A row whose log does not prove it is left out; `verify_audit` names it.
+# One statement, so that heads and counts are of one snapshot. Changed is what has an entry that
+# is not settled and no anchored head. A row whose log does not prove it is left out;
+# `verify_audit` names it.
 _COVER = """
-WITH covered AS (
+WITH changed AS MATERIALIZED (
+    SELECT DISTINCT dispute_id FROM disputes_auditentry WHERE id > %(settled)s
+), covered AS (
     INSERT INTO disputes_anchoredhead (anchor_id, dispute_id, version, hash)
-    SELECT %(number)s, d.id, d.version, d.audit_head FROM disputes_dispute AS d
+    SELECT %(number)s, d.id, d.version, d.audit_head FROM changed
+    JOIN disputes_dispute AS d ON d.id = changed.dispute_id
+    JOIN disputes_auditentry AS e
+        ON e.dispute_id = d.id AND e.version = d.version AND e.hash = d.audit_head
     WHERE NOT EXISTS (
         SELECT FROM disputes_anchoredhead AS h
         WHERE h.dispute_id = d.id AND h.version = d.version AND h.hash = d.audit_head
-    ) AND (
-        SELECT hash FROM disputes_auditentry AS e
-        WHERE e.dispute_id = d.id AND e.version = d.version
-    ) = d.audit_head
+    )
     ORDER BY d.id LIMIT %(most)s
     RETURNING 1
 )
 SELECT (SELECT count(*) FROM covered), (SELECT count(*) FROM disputes_dispute),
-    (SELECT count(*) FROM disputes_auditentry)
+    (SELECT count(*) FROM disputes_auditentry),
+    (SELECT coalesce(max(id), 0) FROM disputes_auditentry),
+    pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 """
 
 
@@ -121,9 +126,10 @@ def _is_due(last: Anchor, now: datetime) -> bool:
 
 def _make(last: Anchor | None, now: datetime) -> Seal:
     number, prev_hash = (last.number + 1, last.hash) if last else (1, ZEROS)
+    settled_id = last.settled_id if last else 0
     with connection.cursor() as cursor:
-        cursor.execute(_COVER, {"most": MOST_HEADS, "number": number})
-        heads, disputes, entries = cursor.fetchone()
+        cursor.execute(_COVER, {"most": MOST_HEADS, "number": number, "settled": settled_id})
+        heads, disputes, entries, newest_id, next_xid, oldest_xid = cursor.fetchone()
     failpoint("anchors.heads_written")
     at = str(canonical("at", now))
     seal = Seal(number, at, disputes, entries, heads, prev_hash, hash="")
@@ -131,9 +137,28 @@ def _make(last: Anchor | None, now: datetime) -> Seal:
     for page in heads_of(number):
         seal_hash.feed(page)
     seal = replace(seal, hash=seal_hash.hexdigest())
+    if heads < MOST_HEADS:
+        settled_id = max(settled_id, _settled_before(oldest_xid))
     # After its heads: the database refuses further heads for an anchor that is there.
-    Anchor.objects.create(**asdict(seal) | {"at": now})
+    Anchor.objects.create(
+        **asdict(seal) | {"at": now},
+        newest_id=newest_id,
+        next_xid=next_xid,
+        settled_id=settled_id,
+    )
     return seal
+
+
+def _settled_before(oldest_xid: int) -> int:
+    """The entry up to which an anchor has seen all, if `oldest_xid` is its oldest in flight.
+
+    An entry's number is drawn by a transaction that has begun, as its row is written first. So
+    what was in flight below the newest entry of an earlier anchor had begun by then; once all
+    of that has ended, an anchor sees every entry up to that one. Neither instants nor numbers
+    alone could say so: a transaction may commit after others that drew later ones.
+    """
+    ended = Anchor.objects.filter(next_xid__lte=oldest_xid).order_by("-number")
+    return ended.values_list("newest_id", flat=True).first() or 0
 
 
 def heads_of(number: int) -> Iterator[list[Head]]:

@@ -6,11 +6,12 @@ from typing import Any
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext_lazy, ngettext
 from django_rq.admin import QueueAdmin
 from django_rq.models import Dashboard
+from rq.exceptions import NoSuchJobError
 
 from disputes.permissions import has_right
 from escalation.destinations import switch_on
@@ -34,7 +35,8 @@ class OperatorsQueueAdmin(QueueAdmin):
         return False
 
     def get_urls(self) -> list[URLPattern]:
-        urls = super().get_urls()
+        # RQ's own scheduling is not used, and its pages fail without it.
+        urls = [url for url in super().get_urls() if "scheduler" not in str(url.pattern)]
         for url in urls:
             url.callback = _for_operators(url.callback)
         return urls
@@ -45,7 +47,11 @@ def _for_operators(view: Any) -> Any:
     def guarded(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
         if request.user.is_authenticated and not has_right(request.user, "operate"):
             raise PermissionDenied
-        return view(request, *args, **kwargs)
+        try:
+            return view(request, *args, **kwargs)
+        except (NoSuchJobError, IndexError, KeyError, ValueError) as error:
+            # Ended meanwhile, or an address that somebody made up.
+            raise Http404("there is no such queue, job or worker") from error
 
     return guarded
 

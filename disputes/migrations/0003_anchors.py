@@ -134,6 +134,9 @@ class Migration(migrations.Migration):
                 ("heads", models.PositiveIntegerField(verbose_name="heads")),
                 ("prev_hash", models.CharField(max_length=64)),
                 ("hash", models.CharField(max_length=64)),
+                ("newest_id", models.BigIntegerField()),
+                ("next_xid", models.BigIntegerField()),
+                ("settled_id", models.BigIntegerField()),
             ],
             options={
                 "verbose_name": "anchor",

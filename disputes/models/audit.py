@@ -173,6 +173,11 @@ class Anchor(models.Model):
     heads = models.PositiveIntegerField(_("heads"))
     prev_hash = models.CharField(max_length=64)
     hash = models.CharField(max_length=64)
+    # Where the next anchor has to look; not sealed. The newest entry that was visible and the
+    # first transaction that had not begun; every entry up to `settled_id` is covered for good.
+    newest_id = models.BigIntegerField()
+    next_xid = models.BigIntegerField()
+    settled_id = models.BigIntegerField()
 
     class Meta:
         verbose_name = _("anchor")

@@ -113,7 +113,7 @@ def _field(location: Sequence[object]) -> str:
     names = [str(part) for part in location]
     while len(names) > 1 and names[0] in _WRAPPERS:
         names.pop(0)
-    return ".".join(names)[:100]
+    return "body" if names[0] in _WRAPPERS else ".".join(names)[:100]
 
 
 def _message(fault: dict[str, object]) -> str:

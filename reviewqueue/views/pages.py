@@ -1,6 +1,5 @@
 """What every private page does: signed in, never cached, 503 in words while Postgres is away."""
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 
@@ -51,13 +50,6 @@ def _is_outage(error: BaseException | None) -> bool:
     if isinstance(error, InterfaceError):
         return True
     return isinstance(error, DatabaseError) and is_transient(error)
-
-
-def failed(request: HttpRequest) -> HttpResponse:
-    """Django's handler500: an outage that no page caught (admin, sessions) is a 503 too."""
-    if _is_outage(sys.exc_info()[1]):
-        return out_of_service(request)
-    return render(request, "500.html", status=500)
 
 
 def out_of_service(request: HttpRequest) -> HttpResponse:

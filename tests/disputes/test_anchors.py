@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import time
 from datetime import timedelta
 
 import pytest
@@ -100,6 +101,42 @@ def test_a_change_in_flight_while_an_anchor_is_made_is_in_the_next_one(change, t
     assert anchor_duty(now=NOON + 4 * HOUR) == 1
     heads = set(AnchoredHead.objects.values_list("dispute_id", "version"))
     assert heads >= set(Dispute.objects.values_list("pk", "version"))
+
+
+def test_a_change_in_flight_over_many_anchors_is_in_the_first_one_after_its_commit(two):
+    with gate_at("journal.messages_written") as gate:
+        writer = Background(opened)
+        gate.wait()
+        for hour in range(4):
+            opened()
+            anchor_duty(now=NOON + hour * HOUR)
+        gate.open.set()
+        writer.result()
+    assert anchor_duty(now=NOON + 4 * HOUR) == 1
+    assert run_verify() == ""
+
+
+def test_an_anchor_looks_only_at_what_is_not_settled(two):
+    """Settling waits for all that is in flight on the whole server, other tests' work too."""
+    anchor_duty(now=NOON)
+    first = Anchor.objects.get()
+    assert (first.settled_id, first.newest_id > 0) == (0, True)
+    hour, until = 0, time.monotonic() + 20
+    while (last := Anchor.objects.latest("number")).settled_id < first.newest_id:
+        assert time.monotonic() < until, "the entries of the first anchor never settled"
+        opened()
+        hour += 1
+        anchor_duty(now=NOON + hour * HOUR)
+    before = Anchor.objects.get(number=last.number - 1)
+    assert last.settled_id <= before.newest_id < last.newest_id
+    assert run_verify() == ""
+
+
+def run_verify() -> str:
+    """What `verify_audit` complains of."""
+    out = io.StringIO()
+    call_command("verify_audit", stdout=out)
+    return "".join(out.getvalue().splitlines(keepends=True)[:-1])
 
 
 def test_one_anchor_at_a_time_over_all_pollers(two):

@@ -284,7 +284,7 @@ def test_a_head_that_is_not_in_the_log_is_refused(story):
 def test_an_anchor_follows_the_newest_and_counts_its_heads(other, story):
     newest = Anchor.objects.get(number=2)
     values = {"number": 3, "prev_hash": newest.hash, "heads": 0, "hash": "d" * 64} | other
-    lie = Anchor(at=LATER, disputes=2, entries=6, **values)
+    lie = Anchor(at=LATER, disputes=2, entries=6, newest_id=6, next_xid=1, settled_id=0, **values)
     assert refused_with(lambda: lie.save(force_insert=True)) == GUARD
 
 
@@ -508,7 +508,19 @@ def test_anchors_that_count_less_than_the_one_before_are_named(story, tamper):
 def test_a_missing_anchor_is_named(story, tamper):
     delete = "DELETE FROM disputes_{} WHERE {} = 1"
     tamper(delete.format("anchoredhead", "anchor_id"), delete.format("anchor", "number"))
-    assert found() == {"entries": [], "anchors": [(1, "is missing")]}
+    other = Dispute.objects.exclude(pk=story.pk).get()
+    assert found() == {
+        "entries": [(str(other.pk), 1, "no anchor covers it")],
+        "anchors": [(1, "is missing")],
+    }
+
+
+def test_anchors_made_blind_are_named_by_what_they_leave_out(story, tamper):
+    """Somebody tells the next anchor that everything is settled, and it covers nothing."""
+    tamper("UPDATE disputes_anchor SET settled_id = 1000000000 WHERE number = 2")
+    unseen = opened()
+    assert anchor_duty(now=LATER + HOUR) == 0
+    assert found() == {"entries": [(str(unseen.pk), 1, "no anchor covers it")], "anchors": []}
 
 
 # Found: the owner, who rewrote the anchors as well; an exported file remembers

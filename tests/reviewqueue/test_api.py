@@ -687,3 +687,17 @@ def test_the_description_names_every_refusal_and_every_reference_leads_somewhere
 def test_a_created_id_is_a_uuid_in_canonical_form():
     seen = post(caller(person("ann", "standard")), "/disputes", FACTS).json()["id"]
     assert str(UUID(seen)) == seen
+
+
+def test_a_body_in_chunks_is_refused_and_not_taken_for_an_empty_one():
+    answer = post(
+        caller(person("ann", "standard")), "/disputes", {}, HTTP_TRANSFER_ENCODING="chunked"
+    )
+    assert (answer.status_code, answer.json()["code"]) == (411, "length_required")
+
+
+def test_a_missing_body_is_called_the_body():
+    client = caller(person("ann", "standard"))
+    answer = client.post("/api/v1/disputes", b"", content_type="application/json")
+    assert answer.status_code in (400, 422)
+    assert "facts" not in answer.content.decode()
