@@ -1,6 +1,8 @@
 """Environment -> Django settings. The only module that reads os.environ for them."""
 
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import environ
 import structlog
@@ -26,13 +28,47 @@ def _required(name: str, from_stack: str | None) -> str:
     return value
 
 
+def _url(name: str, value: str, *schemes: str) -> str:
+    if urlsplit(value).scheme not in schemes:
+        raise ImproperlyConfigured(
+            f"{name} must start with {' or '.join(f'{scheme}://' for scheme in schemes)}."
+        )
+    return value
+
+
+def _json(name: str, default: Any) -> Any:
+    try:
+        return env.json(name, default=default)
+    except ValueError as problem:
+        raise ImproperlyConfigured(
+            f"{name} is not JSON ({problem}). Write it like {name}='{{\"…\": …}}'."
+        ) from None
+
+
 SECRET_KEY = _required("SECRET_KEY", _stack.secret_key if _stack else None)
-DATABASE_URL = _required("DATABASE_URL", _stack.database_url if _stack else None)
+DATABASE_URL = _url(
+    "DATABASE_URL",
+    _required("DATABASE_URL", _stack.database_url if _stack else None),
+    "postgres",
+    "postgresql",
+)
 DATABASE_OWNER_URL = env.str(
     "DATABASE_OWNER_URL", default=_stack.database_owner_url if _stack else DATABASE_URL
 )
-REDIS_URL = _required("REDIS_URL", _stack.redis_url if _stack else None)
-TIMELINE_REDIS_URL = env.str("TIMELINE_REDIS_URL", default=REDIS_URL)
+REDIS_URL = _url(
+    "REDIS_URL",
+    _required("REDIS_URL", _stack.redis_url if _stack else None),
+    "redis",
+    "rediss",
+    "unix",
+)
+TIMELINE_REDIS_URL = _url(
+    "TIMELINE_REDIS_URL",
+    env.str("TIMELINE_REDIS_URL", default=REDIS_URL),
+    "redis",
+    "rediss",
+    "unix",
+)
 
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
@@ -130,10 +166,12 @@ RQ = {"JOB_CLASS": "escalation.known_jobs.KnownJob"}
 RQ_QUEUES = {"escalations": _RQ_QUEUE, "notifications": _RQ_QUEUE}
 
 # Every knob, its default and legal range: escalation/conf.py.
-ESCALATION = {"duties": ["reviewqueue.ready.reconcile_duty"]} | env.json("ESCALATION", default={})
+ESCALATION = _json("ESCALATION", default={})
+if isinstance(ESCALATION, dict):
+    ESCALATION = {"duties": ["reviewqueue.ready.reconcile_duty"], **ESCALATION}
 
 # Endpoints for messages, name -> {url, secrets}: escalation/webhooks.py says what is legal.
-WEBHOOKS = env.json("WEBHOOKS", default={})
+WEBHOOKS = _json("WEBHOOKS", default={})
 # http and addresses of this machine as endpoints: for tests and demos, never in production.
 WEBHOOKS_ALLOW_LOOPBACK = env.bool("WEBHOOKS_ALLOW_LOOPBACK", default=False)
 

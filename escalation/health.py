@@ -5,9 +5,11 @@ from datetime import datetime, timedelta
 
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from disputes.clock import database_now
+from escalation import timeline
+from escalation import timeline_survey as survey
 from escalation.conf import conf
 from escalation.destinations import troubles
 from escalation.drain import overdue
@@ -41,14 +43,25 @@ def lateness(*, now: datetime) -> timedelta:
     return now - oldest if oldest else timedelta(0)
 
 
+def _redis_trouble() -> list[str]:
+    client = timeline_client("request")
+    try:
+        survey.is_built(client=client)
+        timeline.depth(client=client)
+    except survey.LayoutMismatch:
+        return ["the timeline in Redis belongs to another release: see docs/operations.md"]
+    except ResponseError as error:
+        return [f"the timeline in Redis cannot be used ({str(error)[:80]})"]
+    except (RedisError, OSError):
+        return ["Redis cannot be reached: escalations are slower, nothing is lost"]
+    return []
+
+
 def health() -> Health:
     """Look at Postgres, Redis and the pollers. Raises what Postgres raises."""
     now = database_now()
     found = Health()
-    try:
-        timeline_client("request").ping()
-    except (RedisError, OSError):
-        found.degraded.append("Redis cannot be reached: escalations are slower, nothing is lost")
+    found.degraded += _redis_trouble()
     alive_since = now - 3 * timedelta(seconds=conf().poll_interval_s * (1 + conf().jitter))
     if not Heartbeat.objects.filter(kind="poller", at__gte=alive_since).exists():
         found.degraded.append("no poller is running: escalations wait")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from django.db import DatabaseError, close_old_connections, connection
 from django.utils.module_loading import import_string
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from disputes import outbox
 from disputes.anchors import anchor_duty
@@ -93,7 +93,13 @@ class Poller:
                 found.handed_over = hand_over_unknown(now=now)
                 if found.handed_over:
                     found.rung += ring("escalations", wanted=MOST_WAITING)
-        except (RedisError, OSError) as error:
+        except ResponseError as error:
+            if "WRONGTYPE" in str(error) and survey.discard_strange_keys():
+                log.error("escalation.strange_keys_removed", extra={"error": str(error)[:200]})
+                found.rest_s = LEAST_REST_S
+            else:
+                self._without_redis(found, error)
+        except (RedisError, OSError, survey.LayoutMismatch) as error:
             self._without_redis(found, error)
         if sweep:
             self._next_sweep_at = now + timedelta(
@@ -133,7 +139,12 @@ class Poller:
     def _without_redis(self, found: Look, error: Exception) -> None:
         """Escalations go on without Redis: late by a poll, promoted by the poller itself."""
         log.warning("escalation.redis_away", extra={"error": str(error)[:200]})
-        found.degraded = "Redis cannot be reached"
+        refused = isinstance(error, ResponseError | survey.LayoutMismatch)
+        found.degraded = (
+            f"the timeline cannot be used: {str(error)[:120]}"
+            if refused
+            else "Redis cannot be reached"
+        )
         self._redis_was_away = True
         drain_postgres(budget_s=conf().poll_interval_s, stop=self.stop)
 

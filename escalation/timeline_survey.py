@@ -100,6 +100,22 @@ def set_epoch(layout: str = LAYOUT, *, client: Redis | None = None) -> None:
     (client or timeline_client()).set(keys().epoch, layout)
 
 
+def discard_strange_keys(*, client: Redis | None = None) -> bool:
+    """Remove a timeline of the wrong type, which nothing could read or mend; True if there was one.
+
+    The epoch goes with it, so that the next look rebuilds.
+    """
+    client = client or timeline_client()
+    name = keys()
+    if client.type(name.pending) in ("zset", "none") and client.type(name.epoch) in (
+        "string",
+        "none",
+    ):
+        return False
+    client.delete(name.pending, name.epoch)
+    return True
+
+
 def is_built(*, client: Redis | None = None) -> bool:
     """Whether the timeline is there, in our layout. Raises LayoutMismatch for another's."""
     found = epoch(client=client)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db import DatabaseError, DataError, IntegrityError
+from django.db import DataError, IntegrityError
 
 from disputes.exceptions import DisputeError
 from disputes.failpoints import failpoint

@@ -355,6 +355,7 @@ class Migration(migrations.Migration):
                             _connector="OR",
                         ),
                         name="ladder_pause_end_needs_a_start",
+                        violation_error_message="A pause that ends needs a start.",
                     )
                 ],
             },
@@ -869,7 +870,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="queue",
             constraint=models.UniqueConstraint(
-                models.F("ladder"), models.F("slug"), name="one_queue_per_slug_in_a_ladder"
+                models.F("ladder"),
+                models.F("slug"),
+                name="one_queue_per_slug_in_a_ladder",
+                violation_error_message="This ladder has a queue with that slug already.",
             ),
         ),
         migrations.AddConstraint(
@@ -895,19 +899,28 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="tier",
             constraint=models.UniqueConstraint(
-                models.F("revision"), models.F("position"), name="one_tier_per_position"
+                deferrable=models.Deferrable["DEFERRED"],
+                fields=("revision", "position"),
+                name="one_tier_per_position",
+                violation_error_message="Another tier has that position already.",
             ),
         ),
         migrations.AddConstraint(
             model_name="tier",
             constraint=models.UniqueConstraint(
-                models.F("revision"), models.F("slug"), name="one_tier_per_slug_in_a_revision"
+                deferrable=models.Deferrable["DEFERRED"],
+                fields=("revision", "slug"),
+                name="one_tier_per_slug_in_a_revision",
+                violation_error_message="Another tier has that slug already.",
             ),
         ),
         migrations.AddConstraint(
             model_name="tier",
             constraint=models.UniqueConstraint(
-                models.F("revision"), models.F("queue"), name="one_tier_per_queue_in_a_revision"
+                deferrable=models.Deferrable["DEFERRED"],
+                fields=("revision", "queue"),
+                name="one_tier_per_queue_in_a_revision",
+                violation_error_message="Another tier has that queue already.",
             ),
         ),
         migrations.AddConstraint(
@@ -917,6 +930,7 @@ class Migration(migrations.Migration):
                     ("sla__gt", datetime.timedelta(0)), ("sla__lte", datetime.timedelta(days=3660))
                 ),
                 name="tier_span_is_positive_and_bounded",
+                violation_error_message="The span must be longer than 0, at most 3660 days.",
             ),
         ),
         migrations.AddConstraint(
@@ -931,6 +945,9 @@ class Migration(migrations.Migration):
                     _connector="OR",
                 ),
                 name="tier_hold_is_positive_and_bounded",
+                violation_error_message=(
+                    "The hold limit must be longer than 0, at most 3660 days; empty for no limit."
+                ),
             ),
         ),
         migrations.AddConstraint(
@@ -945,6 +962,10 @@ class Migration(migrations.Migration):
                     _connector="OR",
                 ),
                 name="tier_approval_is_positive_and_bounded",
+                violation_error_message=(
+                    "The approval span must be longer than 0, at most 3660 days; "
+                    "empty for the tier’s span."
+                ),
             ),
         ),
         migrations.AddConstraint(
@@ -956,6 +977,7 @@ class Migration(migrations.Migration):
                     _connector="OR",
                 ),
                 name="tier_warns_within_its_span",
+                violation_error_message="The warning share must lie above 0, at most 1.",
             ),
         ),
         migrations.AddIndex(

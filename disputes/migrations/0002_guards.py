@@ -144,5 +144,7 @@ ALTER TABLE disputes_dispute DROP CONSTRAINT dispute_version_has_its_audit_entry
 class Migration(migrations.Migration):
     dependencies = [("disputes", "0001_records")]
     operations = [
-        migrations.RunSQL(VERSION_AND_AUDIT + APPEND_ONLY + DELIVERY_FACTS + FROZEN_REVISIONS, UNDO),
+        migrations.RunSQL(
+            VERSION_AND_AUDIT + APPEND_ONLY + DELIVERY_FACTS + FROZEN_REVISIONS, UNDO
+        ),
     ]

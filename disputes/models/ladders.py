@@ -11,6 +11,7 @@ from django.contrib.auth.models import Group
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
+from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 MAX_SPAN = timedelta(days=3660)
@@ -42,6 +43,7 @@ class Ladder(models.Model):
             models.CheckConstraint(
                 name="ladder_pause_end_needs_a_start",
                 condition=Q(paused_until__isnull=True) | Q(paused_at__isnull=False),
+                violation_error_message=_("A pause that ends needs a start."),
             ),
         ]
 
@@ -94,8 +96,7 @@ class LadderRevision(models.Model):
             ),
             models.CheckConstraint(
                 name="external_margin_is_bounded",
-                condition=Q(external_margin__gte=timedelta(0))
-                & Q(external_margin__lte=MAX_MARGIN),
+                condition=Q(external_margin__gte=timedelta(0)) & Q(external_margin__lte=MAX_MARGIN),
                 violation_error_message=_("The margin lies outside 0 to 366 days."),
             ),
             models.CheckConstraint(
@@ -124,11 +125,26 @@ class Queue(models.Model):
         verbose_name_plural = _("queues")
         ordering = ["ladder", "pk"]
         constraints = [
-            models.UniqueConstraint("ladder", "slug", name="one_queue_per_slug_in_a_ladder"),
+            models.UniqueConstraint(
+                "ladder",
+                "slug",
+                name="one_queue_per_slug_in_a_ladder",
+                violation_error_message=_("This ladder has a queue with that slug already."),
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.ladder} › {self.name}"
+
+
+def one_tier_per(field: str, name: str, words: Promise) -> models.UniqueConstraint:
+    """No two tiers of a revision share this; checked at the commit, so that two can swap."""
+    return models.UniqueConstraint(
+        fields=["revision", field],
+        name=name,
+        deferrable=models.Deferrable.DEFERRED,
+        violation_error_message=words,
+    )
 
 
 class Tier(models.Model):
@@ -167,26 +183,43 @@ class Tier(models.Model):
         verbose_name_plural = _("tiers")
         ordering = ["revision", "position"]
         constraints = [
-            models.UniqueConstraint("revision", "position", name="one_tier_per_position"),
-            models.UniqueConstraint("revision", "slug", name="one_tier_per_slug_in_a_revision"),
-            models.UniqueConstraint("revision", "queue", name="one_tier_per_queue_in_a_revision"),
+            one_tier_per(
+                "position", "one_tier_per_position", _("Another tier has that position already.")
+            ),
+            one_tier_per(
+                "slug", "one_tier_per_slug_in_a_revision", _("Another tier has that slug already.")
+            ),
+            one_tier_per(
+                "queue",
+                "one_tier_per_queue_in_a_revision",
+                _("Another tier has that queue already."),
+            ),
             models.CheckConstraint(
                 name="tier_span_is_positive_and_bounded",
                 condition=Q(sla__gt=timedelta(0)) & Q(sla__lte=MAX_SPAN),
+                violation_error_message=_("The span must be longer than 0, at most 3660 days."),
             ),
             models.CheckConstraint(
                 name="tier_hold_is_positive_and_bounded",
                 condition=Q(hold_limit__isnull=True)
                 | (Q(hold_limit__gt=timedelta(0)) & Q(hold_limit__lte=MAX_SPAN)),
+                violation_error_message=_(
+                    "The hold limit must be longer than 0, at most 3660 days; empty for no limit."
+                ),
             ),
             models.CheckConstraint(
                 name="tier_approval_is_positive_and_bounded",
                 condition=Q(approval_span__isnull=True)
                 | (Q(approval_span__gt=timedelta(0)) & Q(approval_span__lte=MAX_SPAN)),
+                violation_error_message=_(
+                    "The approval span must be longer than 0, at most 3660 days; "
+                    "empty for the tier’s span."
+                ),
             ),
             models.CheckConstraint(
                 name="tier_warns_within_its_span",
                 condition=Q(warn_share__isnull=True) | (Q(warn_share__gt=0) & Q(warn_share__lte=1)),
+                violation_error_message=_("The warning share must lie above 0, at most 1."),
             ),
         ]
 

@@ -2,10 +2,14 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
 
 import psycopg
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command, load_command_class
 from psycopg import sql
 from redis import Redis
@@ -281,3 +285,63 @@ def test_a_poller_refuses_a_redis_that_would_evict_its_keys(own_redis: Redis) ->
     own_redis.config_set("maxmemory-policy", "volatile-lru")
     with pytest.raises(UnfitRedis):
         call_command("run_poller", "--once")
+
+
+def run_manage(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=settings.BASE_DIR,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("verify_audit", "--json"),
+        ("audit_invariants",),
+        ("drain_escalations", "--dry-run"),
+        ("run_poller", "--once"),
+        ("replay_notifications",),
+    ],
+)
+def test_without_postgres_a_command_says_so_in_a_line_and_exits_2(words):
+    done = run_manage(*words, DATABASE_URL="postgresql://a:b@127.0.0.1:9/none")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Postgres did not answer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("ESCALATION", "{bad", "ESCALATION is not JSON"),
+        ("ESCALATION", "[]", "escalation.E001"),
+        ("ESCALATION", '{"polls": 1}', "escalation.E002"),
+        ("ESCALATION", '{"batch_size": 0}', "escalation.E004"),
+        ("DATABASE_URL", "sqlite:///x.db", "DATABASE_URL must start with postgres://"),
+        ("REDIS_URL", "http://x", "REDIS_URL must start with redis://"),
+        ("SECRET_KEY", "", "SECRET_KEY is not set"),
+    ],
+)
+def test_bad_settings_stop_the_start_in_words(variable, value, said):
+    done = run_manage("check", **{variable: value})
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_web_process_does_not_start_over_a_broken_clock():
+    done = subprocess.run(
+        [sys.executable, "-c", "import config.wsgi"],
+        cwd=settings.BASE_DIR,
+        env={**os.environ, "ESCALATION": '{"polls": 1}'},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "escalation.E002" in done.stderr

@@ -201,12 +201,6 @@ def test_a_timeline_that_was_lost_is_rebuilt_at_the_next_sweep(
     assert survey.scores([str(dispute.pk)]) == {str(dispute.pk): microseconds(dispute.due_at)}
 
 
-def test_a_timeline_of_another_layout_is_refused(poller: Poller) -> None:
-    survey.set_epoch("999")
-    with pytest.raises(survey.LayoutMismatch):
-        poller.look()
-
-
 def test_each_sweep_leaves_a_heartbeat_by_the_clock_of_postgres(poller: Poller) -> None:
     before = database_now()
     poller.look()
@@ -333,4 +327,28 @@ def test_a_head_of_locked_members_longer_than_the_look_does_not_silence_the_bell
     dispute = opened(now=now - 3 * HOUR, due_at=now - timedelta(milliseconds=1))
     assert Poller(stop=threading.Event()).look().rung == 1
     assert drain(linger_s=0)["PROMOTED_TO_SENIOR"] == 1
+    assert again(dispute).tier.slug == "senior"
+
+
+def test_a_timeline_of_the_wrong_type_is_removed_and_built_again(redis_client):
+    default_ladder()
+    now = database_now()
+    dispute = opened(now=now, due_at=now + HOUR)
+    redis_client.delete(keys().pending)
+    redis_client.set(keys().pending, "hello")
+    one = Poller(stop=threading.Event())
+    one.look()
+    one._next_sweep_at = None
+    one.look()
+    assert survey.scores([str(dispute.pk)]) == {str(dispute.pk): microseconds(dispute.due_at)}
+
+
+def test_with_another_layout_in_redis_the_poller_promotes_from_postgres_and_says_why(redis_client):
+    default_ladder()
+    now = database_now()
+    dispute = opened(now=now - 3 * HOUR, due_at=now - MINUTE)
+    survey.set_epoch("99")
+    found = Poller(stop=threading.Event()).look()
+    assert "layout 99" in found.degraded
+    assert survey.epoch() == "99"
     assert again(dispute).tier.slug == "senior"

@@ -1,5 +1,6 @@
 """Owns the proof that any table is read row by row, and that a bad row costs that row alone."""
 
+import io
 import tempfile
 import tracemalloc
 
@@ -236,3 +237,9 @@ def test_a_file_can_be_read_twice():
     parsed = opened(HEADER + b"A-1,5.00,EUR\nA-1,5.00,EUR\n")
     assert list(parsed) == list(parsed)
     assert [result.outcome for _, _, result in parsed] == [Outcome.CREATE, Outcome.DUPLICATE]
+
+
+@pytest.mark.parametrize("header", ["reference,Reference,amount", "reference,reference ,amount"])
+def test_names_that_differ_only_in_case_or_blanks_are_repeats(header):
+    parsed = open_records(io.BytesIO(f"{header},currency\n1,2,3,EUR\n".encode()), name="x.csv")
+    assert "the header repeats" in (parsed.error or "")

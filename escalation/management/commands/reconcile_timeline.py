@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from escalation import timeline_survey as survey
 from escalation.reconcile import Drift, compare, rebuild, repair
@@ -23,12 +23,18 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            if not options["check"] and survey.discard_strange_keys():
+                self.stderr.write("A timeline of the wrong type was removed.")
             built = survey.is_built()
             if not built and not options["check"]:
                 rebuild(progress=self._progress if sys.stderr.isatty() else None)
             drift = compare()
             if not options["check"] and not drift.is_clean:
                 repair(drift)
+        except ResponseError as error:
+            raise CommandError(f"The timeline cannot be used: {error}", returncode=2) from error
+        except survey.LayoutMismatch as error:
+            raise CommandError(str(error), returncode=2) from error
         except (RedisError, OSError) as error:
             raise CommandError(f"Redis cannot be reached: {error}", returncode=2) from error
         self._report(drift, built=built, as_json=bool(options["json"]))
