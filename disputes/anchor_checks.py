@@ -6,11 +6,12 @@ Promise: what was anchored and is gone or different now is named by its first ba
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
-from disputes.anchors import Chain, Head, Seal, SealHash, stored_chain
+from disputes.anchors import Chain, Head, Seal, SealHash, plan_by_index, stored_chain
 from disputes.audit import ZEROS, Fault
 from disputes.models import Anchor, AnchoredHead, AuditEntry, Dispute
 
@@ -67,10 +68,7 @@ def _not_covered() -> Iterator[Fault]:
     newest = Anchor.objects.order_by("-number").first()
     if newest is None:
         return
-    with connection.cursor() as cursor:
-        cursor.execute(_NOT_COVERED, [newest.settled_id])
-        rows = cursor.fetchall()
-    for dispute_id, version in rows:
+    for dispute_id, version in _looked_up(_NOT_COVERED, newest.settled_id):
         yield Fault(dispute_id, version, "no anchor covers it")
 
 
@@ -158,10 +156,8 @@ def _shrunk(before: Seal, after: Seal, *, at_anchor: int, when: str) -> Iterator
 
 def _not_held(heads: list[Head], anchor: int) -> Iterator[Fault]:
     """A fault for each of these heads that the log does not hold."""
-    with connection.cursor() as cursor:
-        cursor.execute(_NOT_HELD, [json.dumps([asdict(head) for head in heads])])
-        rows = cursor.fetchall()
-    for dispute_id, version, instead, newest in rows:
+    wanted = json.dumps([asdict(head) for head in heads])
+    for dispute_id, version, instead, newest in _looked_up(_NOT_HELD, wanted):
         if instead is not None:
             yield Fault(dispute_id, version, f"is not the entry that anchor {anchor} saw")
         elif newest is None:
@@ -174,3 +170,10 @@ def _not_held(heads: list[Head], anchor: int) -> Iterator[Fault]:
             yield Fault(
                 dispute_id, missing, f"the entry is missing, anchor {anchor} saw version {version}"
             )
+
+
+def _looked_up(query: str, value: str | int) -> list[tuple[Any, ...]]:
+    with transaction.atomic(), connection.cursor() as cursor:
+        plan_by_index()
+        cursor.execute(query, [value])
+        return cursor.fetchall()

@@ -21,33 +21,33 @@ log = logging.getLogger(__name__)
 INTERVAL = timedelta(hours=1)
 # What one anchor covers at most; a full one is followed by the next at once. So the first
 # anchors over a large stock do not hold a poller up for long.
-MOST_HEADS = 50_000
+MOST_HEADS = 20_000
 PAGE = 1000
 # Our one number in Postgres' space of advisory locks.
 _LOCK = 0x616E63686F72
 
-# One statement, so that heads and counts are of one snapshot. Changed is what has an entry that
-# is not settled and no anchored head. A row whose log does not prove it is left out;
-# `verify_audit` names it.
+# One statement, so that heads and counts are of one snapshot. Wanted is each head that is not
+# anchored yet, among the entries that are not settled; in order, so that a full anchor ends at an
+# entry. A row whose log does not prove it is left out; `verify_audit` names it.
 _COVER = """
-WITH changed AS MATERIALIZED (
-    SELECT DISTINCT dispute_id FROM disputes_auditentry WHERE id > %(settled)s
+WITH wanted AS MATERIALIZED (
+    SELECT e.id, e.dispute_id, e.version, e.hash FROM disputes_auditentry AS e
+    JOIN disputes_dispute AS d
+        ON d.id = e.dispute_id AND d.version = e.version AND d.audit_head = e.hash
+    WHERE e.id > %(settled)s AND NOT EXISTS (
+        SELECT FROM disputes_anchoredhead AS h
+        WHERE h.dispute_id = e.dispute_id AND h.version = e.version AND h.hash = e.hash
+    )
+    ORDER BY e.id LIMIT %(most)s
 ), covered AS (
     INSERT INTO disputes_anchoredhead (anchor_id, dispute_id, version, hash)
-    SELECT %(number)s, d.id, d.version, d.audit_head FROM changed
-    JOIN disputes_dispute AS d ON d.id = changed.dispute_id
-    JOIN disputes_auditentry AS e
-        ON e.dispute_id = d.id AND e.version = d.version AND e.hash = d.audit_head
-    WHERE NOT EXISTS (
-        SELECT FROM disputes_anchoredhead AS h
-        WHERE h.dispute_id = d.id AND h.version = d.version AND h.hash = d.audit_head
-    )
-    ORDER BY d.id LIMIT %(most)s
-    RETURNING 1
+    SELECT %(number)s, dispute_id, version, hash FROM wanted RETURNING 1
 )
 SELECT (SELECT count(*) FROM covered), (SELECT count(*) FROM disputes_dispute),
     (SELECT count(*) FROM disputes_auditentry),
-    (SELECT coalesce(max(id), 0) FROM disputes_auditentry),
+    CASE WHEN (SELECT count(*) FROM wanted) < %(most)s
+        THEN (SELECT coalesce(max(id), 0) FROM disputes_auditentry)
+        ELSE (SELECT max(id) FROM wanted) END,
     pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint
 """
@@ -105,6 +105,7 @@ def anchor_duty(*, now: datetime) -> int:
     One at a time over all pollers: who finds another at work leaves it to that one.
     """
     with transaction.atomic(durable=True):
+        plan_by_index()
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
             (mine,) = cursor.fetchone()
@@ -117,6 +118,17 @@ def anchor_duty(*, now: datetime) -> int:
         extra={"anchor": made.number, "heads": made.heads, "anchor_hash": made.hash},
     )
     return made.heads
+
+
+def plan_by_index() -> None:
+    """For the rest of this transaction: look rows up by index.
+
+    Right after many rows came in, Postgres takes these tables for small, and a plan that reads
+    them whole for each row took minutes where this takes a second.
+    """
+    with connection.cursor() as cursor:
+        for way in ("seqscan", "hashjoin", "mergejoin", "material"):
+            cursor.execute(f"SET LOCAL enable_{way} = off")
 
 
 def _is_due(last: Anchor, now: datetime) -> bool:
@@ -137,8 +149,7 @@ def _make(last: Anchor | None, now: datetime) -> Seal:
     for page in heads_of(number):
         seal_hash.feed(page)
     seal = replace(seal, hash=seal_hash.hexdigest())
-    if heads < MOST_HEADS:
-        settled_id = max(settled_id, _settled_before(oldest_xid))
+    settled_id = max(settled_id, min(newest_id, _settled_before(oldest_xid)))
     # After its heads: the database refuses further heads for an anchor that is there.
     Anchor.objects.create(
         **asdict(seal) | {"at": now},
@@ -152,10 +163,10 @@ def _make(last: Anchor | None, now: datetime) -> Seal:
 def _settled_before(oldest_xid: int) -> int:
     """The entry up to which an anchor has seen all, if `oldest_xid` is its oldest in flight.
 
-    An entry's number is drawn by a transaction that has begun, as its row is written first. So
+    An entry's id is drawn by a transaction that has begun, as its row is written first. So
     what was in flight below the newest entry of an earlier anchor had begun by then; once all
-    of that has ended, an anchor sees every entry up to that one. Neither instants nor numbers
-    alone could say so: a transaction may commit after others that drew later ones.
+    of that has ended, an anchor sees every entry up to that one. Neither instants nor ids alone
+    could say so: a transaction may commit after others that drew later ones.
     """
     ended = Anchor.objects.filter(next_xid__lte=oldest_xid).order_by("-number")
     return ended.values_list("newest_id", flat=True).first() or 0

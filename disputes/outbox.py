@@ -125,6 +125,9 @@ def cancel_pending(dispute_ids: Sequence[UUID], *, events: Sequence[str], now: d
     )
 
 
+# Said of a message whose sender died between claiming and marking it.
+MAY_HAVE_LEFT = "its sender died: it may have been sent"
+
 # Claiming and marking: each is one short transaction of its own; sending lies between them.
 
 
@@ -157,10 +160,19 @@ def claim_messages(
         with transaction.atomic(durable=True):
             claimed = list(rows.order_by("not_before", "id")[:limit])
             found = bool(claimed)
+            for message in claimed:
+                if message.status == Notification.Status.SENDING:
+                    message.last_error = MAY_HAVE_LEFT
             useful = _cancel_unwanted(claimed, now=now)
-            Notification.objects.filter(pk__in=[message.pk for message in useful]).update(
-                status=Notification.Status.SENDING, claimed_at=now, attempts=F("attempts") + 1
-            )
+            for last_error in {message.last_error for message in useful}:
+                Notification.objects.filter(
+                    pk__in=[m.pk for m in useful if m.last_error == last_error]
+                ).update(
+                    status=Notification.Status.SENDING,
+                    claimed_at=now,
+                    attempts=F("attempts") + 1,
+                    last_error=last_error,
+                )
         for message in useful:
             message.status, message.claimed_at = Notification.Status.SENDING, now
             message.attempts += 1
@@ -218,6 +230,10 @@ def _is_to_person(message: Notification) -> bool:
 def _cancel_unwanted(messages: Sequence[Notification], *, now: datetime) -> list[Notification]:
     """Cancel what nobody wants any more; returns the others, in their order."""
     unwanted = _unwanted(messages)
+    for message in messages:
+        # Whether the dead sender got as far as sending, nobody knows; the log says so.
+        if message.pk in unwanted and message.last_error == MAY_HAVE_LEFT:
+            unwanted[message.pk] = MAY_HAVE_LEFT
     for reason in set(unwanted.values()):
         Notification.objects.filter(
             pk__in=[pk for pk, why in unwanted.items() if why == reason],

@@ -212,9 +212,11 @@ class _Run:
     ) -> None:
         for message in messages:
             give_up = error.permanent or message.attempts >= conf().delivery_max_attempts
-            wait = max(retry_after(message.attempts), timedelta(seconds=error.retry_after_s or 0))
             status = outbox.mark_unsent(
-                message, now=now, error=str(error), retry_at=None if give_up else now + wait
+                message,
+                now=now,
+                error=str(error),
+                retry_at=None if give_up else now + retry_after(message.attempts),
             )
             log.warning(
                 "notification.failed" if give_up else "notification.put_off",

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy
 from disputes.exceptions import InvalidInput
 from disputes.ladders import revision_tiers, tier_facts
 from disputes.models import Dispute, Ladder, LadderRevision
+from disputes.models.disputes import LATEST
 from disputes.permissions import User
 from disputes.transitions.resolving import OUTCOMES
 
@@ -147,6 +148,8 @@ class PauseForm(ReasonForm):
 
     def clean_until(self) -> object:
         until = self.cleaned_data["until"]
+        if until and until >= LATEST:
+            raise forms.ValidationError(_("The end must lie before 2200."))
         return until.astimezone(UTC) if until else None
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, Max, Min, Q, QuerySet, Value
+from django.db.models import Count, DateTimeField, F, Max, Min, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
 from disputes.models import AuditEntry, Dispute, Ladder, LadderRevision, Queue, Tier
@@ -130,7 +130,8 @@ class QueueCounts:
 
 
 def queue_counts(queue_ids: Collection[int], *, now: datetime) -> dict[int, QueueCounts]:
-    """Exact counts of these queues in two queries, each over a partial index."""
+    """Exact counts of these queues in one query of two halves, each over a partial index."""
+    none = Value(0)
     past = Q(due_at__lte=now) | Q(exhausted_at__isnull=False)
     waiting = (
         Dispute.objects.filter(tier__queue__in=queue_ids, status=OPEN)
@@ -140,6 +141,9 @@ def queue_counts(queue_ids: Collection[int], *, now: datetime) -> dict[int, Queu
             overdue=Count("pk", filter=past),
             within_hour=Count("pk", filter=Q(due_at__gt=now, due_at__lte=now + SOON)),
             exhausted=Count("pk", filter=Q(exhausted_at__isnull=False)),
+            held=none,
+            paused=none,
+            proposed=none,
             oldest_due=Min(Coalesce("due_at", "exhausted_at")),
         )
     )
@@ -147,18 +151,23 @@ def queue_counts(queue_ids: Collection[int], *, now: datetime) -> dict[int, Queu
         Dispute.objects.filter(tier__queue__in=queue_ids, status__in=NOT_WAITING)
         .values("tier__queue")
         .annotate(
+            waiting=none,
+            overdue=none,
+            within_hour=none,
+            exhausted=none,
             held=Count("pk", filter=Q(status=Dispute.Status.ACKNOWLEDGED)),
             paused=Count("pk", filter=Q(status=Dispute.Status.PAUSED)),
             proposed=Count("pk", filter=Q(status=Dispute.Status.PROPOSED)),
+            oldest_due=Value(None, output_field=DateTimeField()),
         )
     )
     found: dict[int, dict[str, Any]] = {pk: {} for pk in queue_ids}
-    for row in (*waiting, *others):
-        found[row["tier__queue"]] |= row
-    return {
-        pk: QueueCounts(**{name: value for name, value in row.items() if name != "tier__queue"})
-        for pk, row in found.items()
-    }
+    for row in waiting.union(others, all=True):
+        # A number comes from one half; the other half has nothing in its place.
+        found[row["tier__queue"]] |= {name: value for name, value in row.items() if value}
+    for counts in found.values():
+        counts.pop("tier__queue", None)
+    return {pk: QueueCounts(**counts) for pk, counts in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +188,9 @@ class LadderTable:
     hidden: int = 0
 
 
-def overview(user: Anyone, *, now: datetime) -> list[LadderTable]:
-    """One table for each ladder of which the person sees a queue, in ladder order."""
-    mine = list(visible_queues(user).select_related("ladder"))
+def overview(seen: QuerySet[Queue], *, now: datetime) -> list[LadderTable]:
+    """One table for each ladder of which a person sees one of these queues, in ladder order."""
+    mine = list(seen.select_related("ladder"))
     positions = dict(
         Tier.objects.filter(revision__state=LadderRevision.State.LIVE).values_list(
             "queue", "position"

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db import IntegrityError, models, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
@@ -16,19 +16,21 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
+from disputes.admin.drafts import RevisionForm, TierInline
 from disputes.admin.refusing import RefusesInWords
 from disputes.clock import database_now
 from disputes.exceptions import LadderError
 from disputes.ladders import copy_to_draft, lift_pause, pause_ladder, publish
 from disputes.models import Ladder, LadderRevision, Queue, Tier
 from disputes.permissions import has_right
-from disputes.transitions.resolving import OUTCOMES
+from disputes.transitions.attempts import sqlstate
 
 CHANNELS = [("email", gettext_lazy("e-mail")), ("log", gettext_lazy("log"))]
 FROZEN = gettext_lazy(
     "A published revision never changes. Copy it into a draft, edit the draft and publish that."
 )
-SPAN_HELP = gettext_lazy("Days and hours:minutes:seconds, for example 1 12:00:00.")
+# What the triggers of the database answer to a change of a published revision.
+RESTRICT_VIOLATION = "23001"
 
 
 class EditedByLadderEditors(RefusesInWords):
@@ -81,6 +83,10 @@ class LadderAdmin(EditedByLadderEditors):
     fields = ("name", "slug", "policy")
     inlines = (RevisionLinks,)
     actions = ("pause", "go_on")
+    in_use = gettext_lazy(
+        "A ladder stays once a revision of it was published: disputes and the log name its tiers. "
+        "To let it rest, pause it in the list of ladders."
+    )
 
     @admin.action(
         description=gettext_lazy("Pause escalations until the pause is lifted"),
@@ -114,71 +120,34 @@ class LadderAdmin(EditedByLadderEditors):
         if not change:
             LadderRevision.objects.create(ladder=obj, number=1)
 
+    def uses(self, thing: Ladder) -> list[str]:
+        """Its published revisions."""
+        published = thing.revisions.exclude(state=LadderRevision.State.DRAFT)
+        return [str(revision) for revision in published.select_related("ladder")]
 
-class TierForm(forms.ModelForm):
-    """A tier of a draft."""
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """A ladder that was never published goes with its draft and its queues."""
+        if used := [use for ladder in objs for use in self.uses(ladder)]:
+            return [], {}, set(), used
+        drafts = LadderRevision.objects.filter(ladder__in=objs).select_related("ladder")
+        queues = Queue.objects.filter(ladder__in=objs).select_related("ladder")
+        parts = [str(part) for part in (*drafts, *queues)]
+        counts = {_("ladders"): len(objs), _("drafts"): len(drafts), _("queues"): len(queues)}
+        return [*map(str, objs), parts], counts, set(), []
 
-    four_eyes = forms.MultipleChoiceField(
-        label=gettext_lazy("four eyes"),
-        choices=[(outcome.value, outcome.label) for outcome in OUTCOMES],
-        widget=forms.CheckboxSelectMultiple,
-        required=False,
-        help_text=gettext_lazy("Outcomes that a second person must approve."),
-    )
-
-    class Meta:
-        model = Tier
-        fields = (
-            "position",
-            "slug",
-            "name",
-            "queue",
-            "sla",
-            "hold_limit",
-            "approval_span",
-            "four_eyes",
-        )
-        help_texts = {"sla": SPAN_HELP, "hold_limit": SPAN_HELP, "approval_span": SPAN_HELP}
-
-
-class TierInline(admin.StackedInline):
-    """The tiers of a revision; only a draft's can be changed."""
-
-    model = Tier
-    form = TierForm
-    extra = 0
-    ordering = ("position",)
-
-    def _may(self, request: HttpRequest, revision: LadderRevision | None) -> bool:
-        return has_right(request.user, "edit_ladders") and (
-            revision is None or revision.state == LadderRevision.State.DRAFT
-        )
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return has_right(request.user, "edit_ladders")
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._may(request, obj)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._may(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self._may(request, obj)
-
-    def formfield_for_foreignkey(
-        self, db_field: models.ForeignKey, request: HttpRequest, **kwargs: Any
-    ) -> Any:
-        if db_field.name == "queue" and request.resolver_match:
-            revision = request.resolver_match.kwargs.get("object_id")
-            kwargs["queryset"] = Queue.objects.filter(ladder__revisions=revision).distinct()
-        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        with transaction.atomic():
+            Tier.objects.filter(revision__ladder=obj).delete()
+            obj.revisions.all().delete()
+            obj.queues.all().delete()
+            obj.delete()
 
 
 @admin.register(LadderRevision)
 class LadderRevisionAdmin(EditedByLadderEditors):
     """Revisions: a draft is edited and published, a published one is only copied."""
 
+    form = RevisionForm
     list_display = ("ladder", "number", "state", "published_at", "published_by", "note")
     list_display_links = ("ladder", "number")
     list_filter = ("state", "ladder")
@@ -195,7 +164,6 @@ class LadderRevisionAdmin(EditedByLadderEditors):
     readonly_fields = ("ladder", "number", "state", "published_at", "published_by")
     inlines = (TierInline,)
     actions = ("copy_selected", "publish_selected")
-    refusal = FROZEN
     in_use = FROZEN
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -206,6 +174,14 @@ class LadderRevisionAdmin(EditedByLadderEditors):
         return self._may(request) and (obj is None or obj.state == LadderRevision.State.DRAFT)
 
     has_delete_permission = has_change_permission
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return (*self.fields, "seen") if self.has_change_permission(request, obj) else self.fields
+
+    def answer_to(self, request: HttpRequest, error: DatabaseError) -> HttpResponse | None:
+        """A revision that was published meanwhile has no form to come back to."""
+        frozen = sqlstate(error) == RESTRICT_VIOLATION
+        return self.back_with(request, error, FROZEN) if frozen else None
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """A draft goes with its tiers; nothing else can point at them yet."""
@@ -263,11 +239,6 @@ class LadderRevisionAdmin(EditedByLadderEditors):
         for revision in queryset:
             self._published(request, revision)
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        actions = super().get_actions(request)
-        actions.pop("delete_selected", None)
-        return actions
-
     def _revision(self, request: HttpRequest, pk: int) -> LadderRevision:
         revision = LadderRevision.objects.filter(pk=pk).first()
         if revision is None or not self._may(request):
@@ -302,7 +273,9 @@ class LadderRevisionAdmin(EditedByLadderEditors):
 
 
 def _refusal_words(error: Exception) -> str:
-    return str(error) if isinstance(error, LadderError) else str(RefusesInWords.refusal)
+    if isinstance(error, LadderError):
+        return str(error)
+    return _("Not done: somebody else changed this ladder meanwhile. Look again.")
 
 
 def channel_choices() -> list[tuple[str, Any]]:
@@ -335,12 +308,22 @@ class QueueAdmin(EditedByLadderEditors):
     list_filter = ("ladder",)
     list_select_related = ("ladder",)
     filter_horizontal = ("reviewers",)
+    in_use = gettext_lazy(
+        "The tiers below name this queue. Take it out of the drafts first; a queue of a published "
+        "revision stays, because disputes may wait in it: publish a revision without it, and no "
+        "new dispute comes there."
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Queue]:
         return super().get_queryset(request).prefetch_related("reviewers")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("ladder", "slug") if obj else ()
+
+    def uses(self, thing: Queue) -> list[str]:
+        """The tiers that name it."""
+        tiers = thing.tiers.select_related("revision__ladder").order_by("revision", "position")
+        return [f"{tier.revision}: {tier}" for tier in tiers]
 
     @admin.display(description=gettext_lazy("reviewers"))
     def reviewer_groups(self, queue: Queue) -> str:

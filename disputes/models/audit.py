@@ -173,8 +173,8 @@ class Anchor(models.Model):
     heads = models.PositiveIntegerField(_("heads"))
     prev_hash = models.CharField(max_length=64)
     hash = models.CharField(max_length=64)
-    # Where the next anchor has to look; not sealed. The newest entry that was visible and the
-    # first transaction that had not begun; every entry up to `settled_id` is covered for good.
+    # Where the next anchor has to look; not sealed. The entry up to which this one looked, the
+    # first transaction that had not begun, and the entry up to which all is covered for good.
     newest_id = models.BigIntegerField()
     next_xid = models.BigIntegerField()
     settled_id = models.BigIntegerField()

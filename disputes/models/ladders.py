@@ -11,7 +11,6 @@ from django.contrib.auth.models import Group
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
-from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 MAX_SPAN = timedelta(days=3660)
@@ -137,16 +136,6 @@ class Queue(models.Model):
         return f"{self.ladder} › {self.name}"
 
 
-def one_tier_per(field: str, name: str, words: Promise) -> models.UniqueConstraint:
-    """No two tiers of a revision share this; checked at the commit, so that two can swap."""
-    return models.UniqueConstraint(
-        fields=["revision", field],
-        name=name,
-        deferrable=models.Deferrable.DEFERRED,
-        violation_error_message=words,
-    )
-
-
 class Tier(models.Model):
     """One step of a revision: its position, its queue and its spans."""
 
@@ -183,16 +172,24 @@ class Tier(models.Model):
         verbose_name_plural = _("tiers")
         ordering = ["revision", "position"]
         constraints = [
-            one_tier_per(
-                "position", "one_tier_per_position", _("Another tier has that position already.")
+            # Checked at the commit, so that two tiers of a draft can change places.
+            models.UniqueConstraint(
+                fields=["revision", "position"],
+                name="one_tier_per_position",
+                deferrable=models.Deferrable.DEFERRED,
+                violation_error_message=_("Another tier has that position already."),
             ),
-            one_tier_per(
-                "slug", "one_tier_per_slug_in_a_revision", _("Another tier has that slug already.")
+            models.UniqueConstraint(
+                fields=["revision", "slug"],
+                name="one_tier_per_slug_in_a_revision",
+                deferrable=models.Deferrable.DEFERRED,
+                violation_error_message=_("Another tier has that slug already."),
             ),
-            one_tier_per(
-                "queue",
-                "one_tier_per_queue_in_a_revision",
-                _("Another tier has that queue already."),
+            models.UniqueConstraint(
+                fields=["revision", "queue"],
+                name="one_tier_per_queue_in_a_revision",
+                deferrable=models.Deferrable.DEFERRED,
+                violation_error_message=_("Another tier has that queue already."),
             ),
             models.CheckConstraint(
                 name="tier_span_is_positive_and_bounded",

@@ -84,7 +84,7 @@ def act(request: HttpRequest, dispute_id: UUID, action: str) -> HttpResponse:
         return _refused(press, error)
     except (TransitionNotAllowed, StaleDispute, NotPermitted, Busy) as error:
         return _refused(press, error)
-    messages.success(request, _done_words(press, after))
+    _say_done(press, before=dispute, after=after)
     return redirect(_after(press, dispute, after))
 
 
@@ -102,13 +102,22 @@ def _invalid(press: _Press, dispute: Dispute) -> DisputeError:
     return InvalidInput(hidden or _("check the form"), field="")
 
 
-def _done_words(press: _Press, after: Dispute) -> str:
+def _say_done(press: _Press, *, before: Dispute, after: Dispute) -> None:
+    if press.action.name == "band" and after.version == press.seen_version:
+        messages.info(press.request, _("Nothing changed: it is in that band already."))
+        return
+    messages.success(press.request, _done_words(press, before, after))
+
+
+def _done_words(press: _Press, before: Dispute, after: Dispute) -> str:
     if press.action.name == "acknowledge":
         seen = tier_seen(after.pk, press.seen_version)
         moved_to = tier_facts(after.tier_id).name if seen != after.tier_id else ""
         return acknowledged_words(after, now=press.now, moved_to=moved_to)
     if press.action.name == "resolve" and after.status == Dispute.Status.PROPOSED:
         return _("Proposed: another person must approve it.")
+    if press.action.name == "pause" and before.status == Dispute.Status.PAUSED:
+        return _("It stays paused, with the new end.")
     return str(press.action.done)
 
 

@@ -35,6 +35,7 @@ class Clock:
 
     `shows` says how the time is written: "left" until `at`, "since" `at`, "at" the wall clock, or
     "" for no time. `after_zero` are the words once a running countdown has passed its instant.
+    `is_usual` where the words only repeat what the heading of a column of such clocks says.
     """
 
     level: str
@@ -43,6 +44,7 @@ class Clock:
     shows: str = ""
     after_zero: str = ""
     note: str = ""
+    is_usual: bool = False
 
     @property
     def mark(self) -> str:
@@ -67,12 +69,12 @@ def span_words(span: timedelta) -> str:
     return " ".join(parts)
 
 
-def instant_words(at: datetime, *, now: datetime) -> str:
+def instant_words(at: datetime, *, now: datetime, seconds: bool = False) -> str:
     """A wall-clock time that names its zone: 16 Mar 23:59 UTC; the year where it is another."""
     pattern = pgettext("date with time", "j M H:i")
     if at.year != now.year:
         pattern = pgettext("date with year and time", "j M Y H:i")
-    return f"{date_format(at, pattern)} UTC"
+    return f"{date_format(at, pattern + ':s' if seconds else pattern)} UTC"
 
 
 def time_words(at: datetime, *, now: datetime) -> str:
@@ -122,7 +124,12 @@ def _open_clock(dispute: Dispute, now: datetime) -> Clock:
     if level == "overdue":
         return Clock(level, _("Overdue"), dispute.due_at, "since")
     return Clock(
-        level, _("Escalates in"), dispute.due_at, "left", after_zero=_("Overdue, escalating…")
+        level,
+        _("Escalates in"),
+        dispute.due_at,
+        "left",
+        after_zero=_("Overdue, escalating…"),
+        is_usual=True,
     )
 
 
@@ -176,7 +183,7 @@ def external_clock(dispute: Dispute, *, now: datetime) -> Clock:
     if left <= timedelta(0):
         return Clock("overdue", _("Evidence deadline passed"), due_at, "at", note=note)
     level = "now" if left <= EXTERNAL_NOW else "soon" if left <= EXTERNAL_SOON else "calm"
-    return Clock(level, _("Evidence due"), due_at, "at", note=note)
+    return Clock(level, _("Evidence due"), due_at, "at", note=note, is_usual=True)
 
 
 def kept_clock(dispute: Dispute, *, now: datetime) -> Clock | None:
@@ -189,7 +196,8 @@ def kept_clock(dispute: Dispute, *, now: datetime) -> Clock | None:
         words = _("Stopped with %(span)s left before it escalates") % {"span": span_words(left)}
         return Clock("none", words)
     if at <= now:
-        return Clock("none", _("Would be overdue if given back; it escalated at"), at, "at")
+        words = _("If given back it escalates at once: its deadline was")
+        return Clock("none", words, at, "at")
     return Clock("none", _("If given back it escalates at"), at, "at")
 
 

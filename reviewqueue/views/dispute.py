@@ -7,7 +7,8 @@ from uuid import UUID
 
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_safe
 
 from disputes.clock import database_now
@@ -16,13 +17,14 @@ from disputes.models import Dispute, Ladder, Queue
 from disputes.permissions import may_see
 from reviewqueue.forms import ActionForm
 from reviewqueue.views.clocks import external_clock, kept_clock, own_clock, why
-from reviewqueue.views.history import Event, read_history
+from reviewqueue.views.history import Event, changes_since, read_history
+from reviewqueue.views.kept import take_kept
 from reviewqueue.views.pages import private
 from reviewqueue.views.possible import ACTIONS, Action, Viewer
 
 FLAGS = {
-    "late_on_arrival": _("its deadline had already passed when it was set"),
-    "external_deadline_past": _("its evidence deadline had already passed"),
+    "late_on_arrival": gettext_lazy("its deadline had already passed when it was set"),
+    "external_deadline_past": gettext_lazy("its evidence deadline had already passed"),
 }
 
 
@@ -47,6 +49,7 @@ class Offer:
     action: Action
     form: ActionForm | None
     why_not: str
+    hint: str = ""
     is_open: bool = False
 
     @property
@@ -62,7 +65,28 @@ def dispute_page(request: HttpRequest, dispute_id: UUID) -> HttpResponse:
     dispute = _found(dispute_id)
     if not may_see(request.user, dispute):
         raise Http404
-    return render_dispute(request, dispute, now=database_now())
+    now = database_now()
+    return render_dispute(request, dispute, now=now, refusal=_of_kept(request, dispute, now))
+
+
+def _of_kept(request: HttpRequest, dispute: Dispute, now: datetime) -> Refusal | None:
+    """What was pressed while signed out, as a refusal: nothing was done, all typed is there."""
+    kept = take_kept(request, dispute.pk) if request.method == "GET" else None
+    if kept is None or kept[0] not in ACTIONS:
+        return None
+    name, fields = kept
+    form = ACTIONS[name].form(dispute, name, fields)
+    form.is_valid()
+    seen_version = form.cleaned_data.get("seen_version")
+    return Refusal(
+        status=200,
+        words=_("Your session had ended, so nothing was done. Check and press again."),
+        form=form,
+        action=name,
+        changes=tuple(changes_since(dispute, seen_version=seen_version, now=now))
+        if seen_version
+        else (),
+    )
 
 
 def _found(dispute_id: UUID) -> Dispute:
@@ -119,10 +143,11 @@ def _offer(action: Action, dispute: Dispute, viewer: Viewer, refusal: Refusal | 
     why_not = action.why_not(dispute, viewer)
     if why_not:
         return Offer(action, None, why_not)
+    hint = action.hint_for(dispute)
     if refusal and refusal.action == action.name and refusal.form is not None:
-        return Offer(action, refused_form(refusal.form, action, dispute), "", is_open=True)
+        return Offer(action, refused_form(refusal.form, action, dispute), "", hint, is_open=True)
     form = action.form(dispute, action.name)
-    return Offer(action, form, form.nothing_to_choose())
+    return Offer(action, form, form.nothing_to_choose(), hint)
 
 
 def refused_form(form: ActionForm, action: Action, dispute: Dispute) -> ActionForm:

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from disputes.clock import database_now
 from disputes.ladders import tier_facts
 from disputes.models import Dispute
-from disputes.permissions import reviewed_queue_ids, visible_queues
+from disputes.permissions import has_right, reviewed_queue_ids
 from reviewqueue.queues import (
     held_by,
     proposed_by,
@@ -27,17 +27,18 @@ def my_page(request: HttpRequest) -> HttpResponse:
     """`/me/`"""
     now = database_now()
     viewer_id = request.user.pk
-    seen = set(visible_queues(request.user).values_list("pk", flat=True))
+    reviewed = reviewed_queue_ids(request.user)
+    sees_all = has_right(request.user, "operate")
     context = {
         "now": now,
         "held": _rows(held_by(request.user), viewer_id, now),
         "proposed": _rows(proposed_by(request.user), viewer_id, now),
         "to_approve": _rows(waiting_for_approval_of(request.user), viewer_id, now),
         "recent": [
-            (entry, _is_seen(entry.dispute, viewer_id, seen))
+            (entry, sees_all or _is_seen(entry.dispute, viewer_id, reviewed))
             for entry in recent_entries_of(request.user, now=now)
         ],
-        "reviews_any": bool(reviewed_queue_ids(request.user)),
+        "reviews_any": bool(reviewed),
     }
     return render(request, "reviewqueue/me.html", context)
 

@@ -11,21 +11,10 @@ from django.template.response import SimpleTemplateResponse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from disputes.transitions.attempts import is_transient
+from reviewqueue.views.kept import kept_fields, to_sign_in
 
 View = Callable[..., HttpResponseBase]
 RETRY_AFTER_S = 5
-# What a form sent that is worth sending again; never a password.
-KEPT_FIELDS = (
-    "seen_version",
-    "next",
-    "reason",
-    "outcome",
-    "tier",
-    "until",
-    "to",
-    "band",
-    "ladder",
-)
 
 
 def survives_outage(view: View) -> View:
@@ -56,9 +45,7 @@ def out_of_service(request: HttpRequest) -> HttpResponse:
     """The 503 page; it asks the database nothing and gives back what was typed."""
     match = request.resolver_match
     was_action = request.method == "POST" and match is not None and match.url_name != "login"
-    kept = [
-        (name, value) for name in KEPT_FIELDS for value in request.POST.getlist(name) if was_action
-    ]
+    kept = kept_fields(request) if was_action else []
     response = render(request, "503.html", {"kept": kept, "was_action": was_action}, status=503)
     response["Retry-After"] = str(RETRY_AFTER_S)
     response["Cache-Control"] = "no-store"
@@ -66,11 +53,17 @@ def out_of_service(request: HttpRequest) -> HttpResponse:
 
 
 def private(view: View) -> View:
-    """A page for signed-in people: not kept by any cache, 503 while Postgres is away."""
+    """A page for signed-in people: not kept by any cache, 503 while Postgres is away.
+
+    What somebody sends whose session ended is kept until they have signed in.
+    """
 
     @wraps(view)
     def page(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponseBase:
-        response = login_required(view)(request, *args, **kwargs)
+        if request.user.is_anonymous and request.method == "POST":
+            response: HttpResponseBase = to_sign_in(request)
+        else:
+            response = login_required(view)(request, *args, **kwargs)
         response["Cache-Control"] = "no-store, private"
         return response
 

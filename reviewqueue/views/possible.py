@@ -71,6 +71,15 @@ class Action:
             return _wrong_status(self.name, dispute, viewer)
         return _RIGHTS[self.name](dispute, viewer, tier_facts(dispute.tier_id))
 
+    def hint_for(self, dispute: Dispute) -> str:
+        """What the action does besides its name, to this dispute."""
+        match self.name:
+            case "acknowledge" if dispute.exhausted_at is not None:
+                return _("It is at the top of its ladder; acknowledging makes it yours.")
+            case "pause" if dispute.status == Status.PAUSED:
+                return _("It is paused already: this sets a new end.")
+        return str(self.hint)
+
 
 def _wrong_status(name: str, dispute: Dispute, viewer: Viewer) -> str:
     """Why the status forbids it: what the action would need, else what the status is."""

@@ -55,14 +55,15 @@ ADMINS_NAMED = 3
 def queues_page(request: HttpRequest) -> HttpResponse:
     """`/queues/`: one table for each ladder."""
     now = database_now()
-    tables = overview(request.user, now=now)
+    reviewed = reviewed_queue_ids(request.user)
+    tables = overview(visible_queues(request.user, reviewed=reviewed), now=now)
     return render(
         request,
         "reviewqueue/queues.html",
         {
             "now": now,
             "tables": tables,
-            "reviews_any": bool(reviewed_queue_ids(request.user)),
+            "reviews_any": bool(reviewed),
             "admins": [] if tables else _admins(),
             "has_ladders": bool(tables) or Queue.objects.exists(),
             "has_disputes": _has_any(tables) or Dispute.objects.exists(),

@@ -12,7 +12,8 @@ from django.urls import reverse
 from disputes.clock import database_now
 from disputes.ladders import copy_to_draft, publish
 from disputes.models import AuditEntry, Dispute, Ladder, LadderRevision, Queue, SourceRecord, Tier
-from tests.situations import default_ladder, opened, person
+from disputes.transitions import reviewing
+from tests.situations import HOUR, default_ladder, opened, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -106,6 +107,129 @@ def test_the_databases_refusal_of_a_frozen_revision_is_a_message(editor, live):
     assert not Tier.objects.filter(name="First").exists()
 
 
+def saved(client: Client, draft: LadderRevision, **typed):
+    """The answer to saving the draft's page with some fields typed over."""
+    data = form_of(client.get(change_page(draft)))
+    return client.post(change_page(draft), data | typed, follow=True)
+
+
+def tier_names(draft: LadderRevision) -> list[str]:
+    return list(draft.tiers.order_by("position").values_list("name", flat=True))
+
+
+def test_tiers_of_a_draft_change_places_in_one_save(editor, live):
+    draft = copy_to_draft(live)
+    typed = {"tiers-0-position": 2, "tiers-1-position": 1}
+    assert "was changed successfully" in words_of(saved(editor, draft, **typed))
+    assert tier_names(draft) == ["Senior", "Standard", "Compliance"]
+
+
+def test_a_tier_is_put_before_another_one_in_one_save(editor, ladder, live):
+    draft = copy_to_draft(live)
+    queue = Queue.objects.create(ladder=ladder, slug="triage", name="Triage")
+    new = {"position": 1, "slug": "triage", "name": "Triage", "queue": queue.pk, "sla": "1:00:00"}
+    typed = {f"tiers-3-{field}": value for field, value in new.items()}
+    typed |= {f"tiers-{row}-position": row + 2 for row in range(3)} | {"tiers-TOTAL_FORMS": 4}
+    assert "was changed successfully" in words_of(saved(editor, draft, **typed))
+    assert tier_names(draft) == ["Triage", "Standard", "Senior", "Compliance"]
+
+
+@pytest.mark.parametrize("field", ["position", "slug", "queue"])
+def test_two_tiers_alike_are_an_error_beside_the_field_that_names_the_row(editor, live, field):
+    draft = copy_to_draft(live)
+    data = form_of(editor.get(change_page(draft)))
+    typed = {f"tiers-2-{field}": data[f"tiers-1-{field}"], "tiers-0-name": "Typed name"}
+    response = saved(editor, draft, **typed)
+    words = words_of(response)
+    assert f"“Senior” in row 2 has the same {field}." in words
+    assert "A published revision never changes" not in words
+    assert 'value="Typed name"' in response.content.decode()
+    assert tier_names(draft) == ["Standard", "Senior", "Compliance"]
+
+
+def test_what_only_the_database_refuses_comes_back_with_what_was_typed(editor, ladder):
+    queue = Queue.objects.get(slug="standard")
+    address = reverse("admin:disputes_queue_add")
+    sent = {"ladder": ladder.pk, "name": "Typed name", "slug": "new"}
+
+    def saved_meanwhile(instance, **kwargs):
+        if instance.pk is None:
+            instance.slug = queue.slug
+
+    pre_save.connect(saved_meanwhile, sender=Queue)
+    try:
+        response = editor.post(address, sent)
+    finally:
+        pre_save.disconnect(saved_meanwhile, sender=Queue)
+    assert "something saved meanwhile stands against it" in words_of(response)
+    assert 'value="Typed name"' in response.content.decode()
+
+
+def test_the_later_of_two_editors_is_refused_and_sees_both_what_is_saved_and_typed(editor, live):
+    draft = copy_to_draft(live)
+    opened_before = form_of(editor.get(change_page(draft)))
+    assert "successfully" in words_of(saved(editor, draft, **{"tiers-0-sla": "03:00:00"}))
+    late = opened_before | {"tiers-0-sla": "04:00:00", "note": "Typed note"}
+    response = editor.post(change_page(draft), late, follow=True)
+    words = words_of(response)
+    assert "somebody else changed this draft since you opened it" in words
+    assert "Saved now: 03:00:00." in words
+    page = response.content.decode()
+    assert 'value="04:00:00"' in page
+    assert 'value="Typed note"' in page
+    assert draft.tiers.get(position=1).sla.total_seconds() == 3 * 3600
+    # Saving what this page shows is a decision made with the other's change in view.
+    response = editor.post(change_page(draft), form_of(response), follow=True)
+    assert "was changed successfully" in words_of(response)
+    assert draft.tiers.get(position=1).sla.total_seconds() == 4 * 3600
+
+
+def test_a_tier_that_came_or_went_unseen_is_never_saved_over(editor, live):
+    draft = copy_to_draft(live)
+    opened_before = form_of(editor.get(change_page(draft)))
+    draft.tiers.get(position=3).delete()
+    response = editor.post(change_page(draft), opened_before | {"note": "Typed note"})
+    assert "Tiers were added or removed since you opened this draft" in words_of(response)
+    response = editor.post(change_page(draft), form_of(response))
+    assert "Tiers were added or removed since you opened this draft" in words_of(response)
+    draft.refresh_from_db()
+    assert draft.note == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "words"),
+    [
+        ("tiers-0-sla", "-1", "The span must be longer than 0, at most 3660 days."),
+        ("tiers-0-hold_limit", "0", "The hold limit must be longer than 0"),
+        ("tiers-0-approval_span", "4000 00:00:00", "The approval span must be longer than 0"),
+        ("external_margin", "-5 00:00:00", "The margin lies outside 0 to 366 days."),
+    ],
+)
+def test_a_span_out_of_bounds_is_refused_without_the_names_of_constraints(
+    editor, live, field, typed, words
+):
+    shown = words_of(saved(editor, copy_to_draft(live), **{field: typed}))
+    assert words in shown
+    assert "is violated" not in shown
+
+
+def test_no_constraint_of_what_people_edit_is_named_to_them():
+    unspoken = [
+        constraint.name
+        for model in (Ladder, Queue, Tier)
+        for constraint in model._meta.constraints
+        if "is violated" in str(constraint.violation_error_message)
+    ]
+    assert unspoken == []
+
+
+def test_a_crafted_number_of_tiers_is_refused_in_words_at_once(editor, live):
+    draft = copy_to_draft(live)
+    response = saved(editor, draft, **{"tiers-TOTAL_FORMS": 99999})
+    assert "A ladder has at most 50 tiers." in words_of(response)
+    assert len(response.context["inline_admin_formsets"][0].formset.forms) == 50
+
+
 def test_copy_edit_and_publish_changes_new_disputes_only(editor, live):
     before = opened(now=database_now())
     response = editor.post(
@@ -177,16 +301,80 @@ def test_the_policy_of_a_ladder_cannot_be_changed_afterwards(editor, ladder):
     assert (ladder.name, ladder.policy) == ("Renamed", "aging")
 
 
-@pytest.mark.parametrize("model", [Ladder, Queue])
-def test_deleting_what_is_in_use_is_answered_in_words(editor, live, model):
-    thing = model.objects.first()
-    name = model._meta.model_name
-    response = editor.post(
-        reverse(f"admin:disputes_{name}_delete", args=[thing.pk]), {"post": "yes"}, follow=True
+def delete_page(thing) -> str:
+    return reverse(
+        f"admin:{thing._meta.app_label}_{thing._meta.model_name}_delete", args=[thing.pk]
     )
-    assert response.status_code == 200
-    assert "Cannot delete" in words_of(response)
+
+
+@pytest.mark.parametrize(
+    ("model", "use", "way_out"),
+    [
+        (Ladder, "default r1 (live)", "pause it in the list of ladders"),
+        (Queue, "default r1 (live): Standard", "publish a revision without it"),
+    ],
+)
+def test_deleting_what_is_in_use_says_where_and_what_to_do(editor, live, model, use, way_out):
+    thing = model.objects.first()
+    for response in (
+        editor.get(delete_page(thing)),
+        editor.post(delete_page(thing), {"post": "yes"}, follow=True),
+    ):
+        assert response.status_code == 200
+        words = words_of(response)
+        assert "Cannot delete" in words
+        assert use in words
+        assert way_out in words
+        assert "permission" not in words
     assert model.objects.filter(pk=thing.pk).exists()
+
+
+def test_a_ladder_that_was_never_published_is_deleted_with_its_draft_and_queues(editor):
+    ladder = Ladder.objects.create(slug="new", name="New")
+    draft = LadderRevision.objects.create(ladder=ladder, number=1)
+    queue = Queue.objects.create(ladder=ladder, slug="first", name="First")
+    Tier.objects.create(
+        revision=draft, queue=queue, position=1, slug="first", name="First", sla=HOUR
+    )
+    assert "New › First" in words_of(editor.get(delete_page(ladder)))
+    editor.post(delete_page(ladder), {"post": "yes"})
+    assert not Ladder.objects.filter(pk=ladder.pk).exists()
+
+
+@pytest.fixture
+def root(ladder) -> Client:
+    client = Client()
+    client.force_login(get_user_model().objects.create_superuser("root", "root@example.com", "pw"))
+    return client
+
+
+def test_a_person_who_has_worked_is_deactivated_and_not_deleted(root, ladder):
+    ada = person("ada", "standard")
+    newcomer = person("newcomer")
+    dispute = opened(now=database_now())
+    reviewing.acknowledge(dispute.pk, actor=ada, seen_version=1, now=database_now())
+    response = root.post(delete_page(ada), {"post": "yes"})
+    words = words_of(response)
+    assert "Deactivate them instead" in words
+    assert "disputes" in words
+    assert "permission" not in words
+    root.post(delete_page(newcomer), {"post": "yes"})
+    assert list(get_user_model().objects.values_list("username", flat=True)) == ["root", "ada"]
+
+
+def test_the_last_group_that_reviews_a_queue_stays_and_another_one_goes(root, ladder):
+    ada = person("ada", "standard")
+    only = ada.groups.get()
+    words = words_of(root.post(delete_page(only), {"post": "yes"}))
+    assert "nobody would review the queues below" in words
+    assert "default › Standard" in words
+    second = Group.objects.create(name="night shift")
+    Queue.objects.get(slug="standard").reviewers.add(second)
+    assert "nobody would review" in words_of(root.get(delete_page(only)))
+    person("ben").groups.add(second)
+    assert "It stops reviewing default › Standard." in words_of(root.get(delete_page(only)))
+    root.post(delete_page(only), {"post": "yes"})
+    assert not Group.objects.filter(pk=only.pk).exists()
 
 
 def test_a_queue_gets_reviewers_and_known_channels_only(editor, ladder):
@@ -228,6 +416,14 @@ def test_records_are_shown_to_operators_and_changed_by_nobody(operator, ladder):
     assert Dispute.objects.get(pk=dispute.pk).version == 1
 
 
+def test_instants_in_the_administration_carry_their_seconds_and_zone(operator, ladder):
+    dispute = opened(now=database_now())
+    shown = f"{dispute.due_at:%b %Y %H:%M:%S} UTC"
+    assert shown in words_of(operator.get(reverse("admin:disputes_dispute_changelist")))
+    page = reverse("admin:disputes_dispute_change", args=[dispute.pk])
+    assert shown in words_of(operator.get(page))
+
+
 def test_records_are_hidden_from_editors_of_ladders(editor):
     assert editor.get(reverse("admin:disputes_dispute_changelist")).status_code == 403
 
@@ -253,9 +449,10 @@ def test_the_job_queues_are_for_operators(operator, editor):
     assert Client().get("/admin/django_rq/dashboard/").status_code == 302
 
 
-def test_users_and_their_groups_are_edited_as_django_ships_it(ladder):
-    root = get_user_model().objects.create_superuser("root", "root@example.com", "pw")
-    client = Client()
-    client.force_login(root)
-    address = reverse("admin:auth_user_change", args=[root.pk])
-    assert 'name="groups"' in client.get(address).content.decode()
+def test_users_and_their_groups_are_edited_as_django_ships_it(root):
+    person_page = reverse("admin:auth_user_change", args=[get_user_model().objects.get().pk])
+    assert 'name="groups"' in root.get(person_page).content.decode()
+    new = {"username": "nia", "usable_password": "true", "password1": "k3t-mu-91", "password2": "x"}
+    assert "didn’t match" in words_of(root.post(reverse("admin:auth_user_add"), new))
+    root.post(reverse("admin:auth_user_add"), new | {"password2": "k3t-mu-91"})
+    assert get_user_model().objects.filter(username="nia").exists()

@@ -17,10 +17,11 @@ from disputes.audit import ZEROS
 from disputes.clock import database_now
 from disputes.models import Anchor, AnchoredHead, Dispute
 from disputes.transitions.deadlines import promote
+from disputes.transitions.opening import open_disputes
 from escalation.models import DutyTurn
 from escalation.poller import run_due_duties
 from tests.races.gates import Background, gate_at
-from tests.situations import HOUR, MINUTE, NOON, default_ladder, opened
+from tests.situations import HOUR, MINUTE, NOON, SYSTEM, default_ladder, new, opened
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -103,16 +104,26 @@ def test_a_change_in_flight_while_an_anchor_is_made_is_in_the_next_one(change, t
     assert heads >= set(Dispute.objects.values_list("pk", "version"))
 
 
-def test_a_change_in_flight_over_many_anchors_is_in_the_first_one_after_its_commit(two):
+@pytest.mark.parametrize("most", [(1, 1), (100, 1), (100, 100)], ids=str)
+def test_changes_in_flight_over_many_anchors_are_in_those_made_after_their_commit(
+    most, two, monkeypatch
+):
+    monkeypatch.setattr(anchors, "MOST_HEADS", most[0])
     with gate_at("journal.messages_written") as gate:
-        writer = Background(opened)
+        writer = Background(
+            lambda: open_disputes([new(), new(), new()], actor=SYSTEM, now=NOON, notify=False)
+        )
         gate.wait()
-        for hour in range(4):
+        for hour in range(5):
             opened()
             anchor_duty(now=NOON + hour * HOUR)
         gate.open.set()
         writer.result()
-    assert anchor_duty(now=NOON + 4 * HOUR) == 1
+    monkeypatch.setattr(anchors, "MOST_HEADS", most[1])
+    while anchor_duty(now=NOON + (hour := hour + 1) * HOUR):
+        pass
+    anchored = AnchoredHead.objects.values_list("dispute_id", "version")
+    assert sorted(anchored) == sorted(Dispute.objects.values_list("pk", "version"))
     assert run_verify() == ""
 
 

@@ -95,6 +95,62 @@ def picture(page, name: str) -> None:
         page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
 
 
+def test_a_column_says_its_words_once_on_wide_screens_and_in_every_card(page, situation):
+    sign_in(page)
+    page.goto("/queues/default/standard/")
+    row = page.locator("tr", has_text="dp_1MxQ7Q")
+    usual = row.locator(".clock.brief .words")
+    assert usual.all_inner_texts() == ["Escalates in", "Evidence due"]
+    assert {word.bounding_box()["width"] for word in usual.all()} == {1}
+    lines = row.locator(".clock").evaluate_all("all => all.map(e => e.offsetHeight)")
+    assert max(lines) < 32, "a clock takes one line"
+    page.set_viewport_size({"width": 320, "height": 900})
+    assert min(word.bounding_box()["width"] for word in usual.all()) > 40
+
+
+def test_the_buttons_of_my_work_stand_in_one_line_and_are_equally_wide(page, situation):
+    sign_in(page)
+    page.goto("/me/")
+    first, second = (b.bounding_box() for b in page.locator("td.action button").all())
+    assert first["y"] == second["y"]
+    assert abs(first["width"] - second["width"]) < 1
+
+
+def test_a_code_in_a_reason_breaks_between_its_words_only(page, situation):
+    opened(now=database_now(), reference="coded", reason_code="product_unacceptable_or_withdrawn")
+    sign_in(page)
+    page.goto("/queues/default/standard/")
+    cell = page.locator("tr", has_text="coded").locator("td.reason bdi")
+    ends = cell.evaluate(
+        """bdi => [...bdi.childNodes].filter(n => n.nodeType === 3).map(text => {
+             const range = document.createRange(); range.selectNodeContents(text);
+             return range.getClientRects().length; })"""
+    )
+    assert len(ends) == 4
+    assert set(ends) == {1}, "a word lies on two lines"
+
+
+def test_a_form_sent_after_the_session_ended_is_filled_in_again(page, situation):
+    sign_in(page)
+    page.goto(f"/disputes/{situation['mine'].pk}/")
+    page.click("summary:has-text('Resolve')")
+    page.select_option("#resolve_outcome", "accepted")
+    page.fill("#resolve_reason", "Typed before the session ended")
+    page.context.clear_cookies(name="sessionid")
+    page.click("details[open] button")
+    assert "What you typed is kept" in page.inner_text("main")
+    picture(page, "sign-in-kept")
+    page.fill("#id_username", "ada")
+    page.fill("#id_password", "pw")
+    page.click("main button")
+    assert "nothing was done" in page.inner_text("[role=status]")
+    picture(page, "kept-form")
+    assert page.input_value("#resolve_reason") == "Typed before the session ended"
+    page.click("details[open] button")
+    page.wait_for_selector(".message.success")
+    assert again(situation["mine"]).outcome == "accepted"
+
+
 @pytest.mark.parametrize("width", [320, 1280])
 def test_who_comes_second_reads_who_was_first_and_keeps_the_text(page, situation, width):
     page.set_viewport_size({"width": width, "height": 900})

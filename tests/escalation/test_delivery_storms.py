@@ -94,6 +94,8 @@ def test_bug_61_a_hanging_endpoint_with_500_messages_does_not_delay_a_healthy_on
         queue_told_by("webhook:healthy")
         for _ in range(20):
             told()
+        claims: list[None] = []
+        failpoints.hooks["deliver.claimed"] = lambda: claims.append(None)
         started_at = time.monotonic()
         counts = deliver()
         assert time.monotonic() - started_at < 10
@@ -105,6 +107,7 @@ def test_bug_61_a_hanging_endpoint_with_500_messages_does_not_delay_a_healthy_on
     assert not Notification.objects.filter(
         channel="webhook:dead", not_before__lte=database_now()
     ).exists(), "all of them are put off, so that nobody takes them for stranded"
+    assert len(claims) <= 4, "all are put off at once, not a claim at a time"
     untried = Notification.objects.filter(channel="webhook:dead", attempts=0).count()
     assert untried == 499, "being put off is no attempt"
 
@@ -260,6 +263,17 @@ def a_minute_passes() -> None:
     for row in pending:
         row.not_before -= WINDOW
         row.save(update_fields=["not_before"])
+
+
+def test_f61_what_is_above_the_limit_is_put_off_at_once(ada, settings, monkeypatch) -> None:
+    settings.ESCALATION = {"messages_per_minute": 1}
+    monkeypatch.setitem(CHANNELS, "email", Recorder())
+    disputes = [told() for _ in range(4 * CLAIM_SIZE)]
+    claims: list[None] = []
+    failpoints.hooks["deliver.claimed"] = lambda: claims.append(None)
+    assert deliver() == Counter(sent=1)
+    assert len(claims) == 2, "one that sent and put off, one that found nothing"
+    assert by_status() == Counter(sent=1, pending=len(disputes) - 1)
 
 
 def test_f61_in_no_sixty_seconds_is_the_limit_exceeded() -> None:
@@ -428,6 +442,17 @@ def test_who_left_the_queue_still_hears_about_a_dispute_that_was_given_to_them(a
     (sent,) = mail.outbox
     assert sent.to == ["ada@example.com"]
     assert "ssigned to you" in sent.subject
+
+
+def test_who_was_deactivated_gets_nothing_even_about_a_dispute_given_to_them(ada) -> None:
+    boss = person("boss", "standard", rights=("assign",))
+    dispute = told()
+    assign(dispute.pk, to=ada, actor=boss, seen_version=1, now=database_now(), reason="yours")
+    ada.is_active = False
+    ada.save()
+    assert deliver() == Counter()
+    assert by_status(recipient=f"user:{ada.pk}") == Counter(cancelled=2)
+    assert mail.outbox == []
 
 
 def test_members_of_the_tier_left_behind_are_not_taken_for_members_of_the_next(ada) -> None:

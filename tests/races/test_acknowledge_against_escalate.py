@@ -228,3 +228,14 @@ def test_a_failed_send_after_the_acknowledgement_is_not_tried_again(scene):
     outbox.mark_unsent(claimed[0], now=NOON, error="timed out", retry_at=NOON + MINUTE)
     assert events(dispute, "cancelled") == [("arrived", 1)]
     assert outbox.claim_messages(now=NOON + HOUR, limit=5, lease=HOUR) == []
+
+
+def test_a_message_whose_sender_died_is_cancelled_with_the_word_that_it_may_have_left(scene):
+    ada, dispute = scene
+    outbox.claim_messages(now=NOON, limit=5, lease=HOUR)
+    acknowledge(dispute.pk, actor=ada, seen_version=1, now=NOON)
+    later = NOON + 2 * HOUR
+    assert outbox.claim_messages(now=later, limit=5, lease=HOUR) == []
+    assert list(
+        Notification.objects.filter(dispute=dispute).values_list("status", "last_error")
+    ) == [("cancelled", "its sender died: it may have been sent")]
