@@ -100,7 +100,7 @@ TRANSITIONS = (
         "the restored deadline is the old instant",
         "disputes/transitions/deadlines.py",
         '        "due_at": dispute.restore_due_at,\n        "due_kind"',
-        '        "due_at": dispute.restore_due_at and dispute.restore_due_at + timedelta(hours=1),\n'
+        '        "due_at": restored and dispute.restore_due_at + timedelta(1) or None,\n'
         '        "due_kind"',
         (MOVES + "test_a_lapsed_hold_buys_nothing",),
     ),
@@ -628,7 +628,8 @@ MESSAGES = (
         "no transaction while sending",
         "escalation/delivery.py",
         "        if claimed:\n            run.send(claimed)\n",
-        "        if claimed:\n            with transaction.atomic():\n                run.send(claimed)\n",
+        "        if claimed:\n"
+        "            with transaction.atomic():\n                run.send(claimed)\n",
         equivalent="the marks of a send are durable transactions of their own, which Django"
         " refuses inside another one: no message could be marked at all",
     ),

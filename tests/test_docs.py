@@ -26,7 +26,7 @@ DOCUMENTS = sorted(
     for path in (*BASE_DIR.glob("*.md"), *BASE_DIR.glob("docs/*.md"))
 )
 ENVIRONMENT_READ = re.compile(
-    r"""(?:env\.\w+|_required|environ\.get)\(\s*"([A-Z][A-Z_]+)"|environ\["([A-Z][A-Z_]+)"\]"""
+    r"""(?:env\.\w+|_required|_json|environ\.get)\(\s*"([A-Z][A-Z_]+)"|environ\["([A-Z][A-Z_]+)"\]"""
 )
 # A link's text may hold brackets, its target may not.
 LINK = re.compile(r"\]\(([^)\s]+)\)")

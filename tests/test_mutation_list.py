@@ -16,7 +16,7 @@ def text_of(file: str) -> str:
 
 
 @cache
-def tests_of(file: str) -> frozenset[str]:
+def names_in(file: str) -> frozenset[str]:
     tree = ast.parse(text_of(file))
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
@@ -29,8 +29,8 @@ def test_the_text_of_a_mutant_stands_once_and_its_tests_exist(mutant: Mutant) ->
     assert bool(mutant.tests) != bool(mutant.equivalent), "either tests or the reason why none"
     for test in mutant.tests:
         file, _, name = test.partition("::")
-        assert not name or name in tests_of(file)
-        assert tests_of(file)
+        assert not name or name in names_in(file)
+        assert names_in(file)
 
 
 def test_no_two_mutants_have_the_same_name() -> None:

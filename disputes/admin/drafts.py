@@ -12,7 +12,7 @@ from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.forms.models import BaseInlineFormSet, ModelChoiceField
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -37,12 +37,11 @@ def name_what_is_saved(form: forms.ModelForm) -> None:
     """Beside every field that says something else than the database: what is saved now."""
     for name in form.changed_data:
         if name in form.initial and not form.fields[name].widget.is_hidden:
-            words = _("Saved now: %(value)s.") % {"value": _saved_words(form, name)}
-            form.add_error(name, words)
+            value = _value_words(form.fields[name], form.initial[name])
+            form.add_error(name, _("Saved now: %(value)s.") % {"value": value})
 
 
-def _saved_words(form: forms.ModelForm, name: str) -> str:
-    value, field = form.initial[name], form.fields[name]
+def _value_words(field: forms.Field, value: object) -> str:
     if isinstance(field, ModelChoiceField):
         return str(field.queryset.filter(pk=value).first() or "–")  # type: ignore[union-attr]
     shown = field.prepare_value(value)
@@ -159,6 +158,21 @@ class TierFormSet(BaseInlineFormSet):
             else:
                 row, name = self.forms.index(form) + 1, form.cleaned_data.get("name", "")
                 rows[value] = {"row": row, "name": name, "field": label}
+
+
+def typed_words(revision: LadderRevision, data: QueryDict) -> str:
+    """What a sent form of a draft would have changed, for a draft that takes changes no more."""
+    tiers = forms.inlineformset_factory(
+        LadderRevision, Tier, form=TierForm, max_num=MAX_TIERS, absolute_max=MAX_TIERS
+    )(data, instance=revision)
+    typed = []
+    for form in (RevisionForm(data, instance=revision), *tiers.forms):
+        tier = f"{form['name'].data}, " if "name" in form.fields else ""
+        for name in form.changed_data:
+            if form[name].data and not form[name].is_hidden:
+                value = _value_words(form.fields[name], form[name].data)
+                typed.append(f"{tier}{form[name].label}: {value}")
+    return "; ".join(typed)
 
 
 class TierInline(admin.StackedInline):

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from disputes.admin.drafts import RevisionForm, TierInline
+from disputes.admin.drafts import RevisionForm, TierInline, typed_words
 from disputes.admin.refusing import RefusesInWords
 from disputes.clock import database_now
 from disputes.exceptions import LadderError
@@ -214,6 +214,9 @@ class LadderRevisionAdmin(EditedByLadderEditors):
         if is_published and self._may(request):
             if request.method == "POST":
                 self.message_user(request, str(FROZEN), messages.ERROR)
+                if typed := typed_words(revision, request.POST):
+                    words = _("Typed and not saved: %(typed)s") % {"typed": typed}
+                    self.message_user(request, words, messages.WARNING)
                 return HttpResponseRedirect(request.get_full_path())
             extra_context = {**(extra_context or {}), "frozen": FROZEN}
         return super().changeform_view(request, object_id, form_url, extra_context)

@@ -64,8 +64,8 @@ def find_table(text: Text, *, recognise: Callable[[list[str]], bool]) -> Table:
     table = max(candidates, key=likelihood)
     for name in table.columns:
         refuse_unstorable(name)
-    alike = Counter(name.strip().casefold() for name in table.columns)
-    repeated = sorted({name for name in table.columns if alike[name.strip().casefold()] > 1})
+    folded = [name.strip().casefold() for name in table.columns]
+    repeated = sorted({name for name in table.columns if folded.count(name.strip().casefold()) > 1})
     if repeated:
         raise Unreadable("the header repeats " + ", ".join(map(repr, repeated)))
     return table

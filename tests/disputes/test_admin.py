@@ -184,6 +184,19 @@ def test_the_later_of_two_editors_is_refused_and_sees_both_what_is_saved_and_typ
     assert draft.tiers.get(position=1).sla.total_seconds() == 4 * 3600
 
 
+def test_what_was_typed_into_a_draft_that_was_published_meanwhile_is_named(editor, live):
+    draft = copy_to_draft(live)
+    typed = form_of(editor.get(change_page(draft)))
+    publish(draft, by=None, now=database_now())
+    compliance = Queue.objects.get(slug="compliance")
+    typed |= {"note": "Typed note", "tiers-0-sla": "04:00:00", "tiers-1-queue": compliance.pk}
+    words = words_of(editor.post(change_page(draft), typed, follow=True))
+    assert "A published revision never changes" in words
+    for change in ("Note: Typed note", "Standard, Span: 04:00:00"):
+        assert change in words
+    assert "Senior, Queue: default › Compliance" in words
+
+
 def test_a_tier_that_came_or_went_unseen_is_never_saved_over(editor, live):
     draft = copy_to_draft(live)
     opened_before = form_of(editor.get(change_page(draft)))

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         user = User.objects.filter(username=options["username"]).first()
         if user is None:
             raise CommandError(f"There is no user {options['username']!r}.")
-        longest = ApiToken._meta.get_field("name").max_length
+        longest = ApiToken._meta.get_field("name").max_length or 0
         if not options["name"].strip() or len(options["name"]) > longest:
             raise CommandError(f"--name takes 1 to {longest} characters.")
         _, secret = issue(user, name=options["name"], scopes=options["scope"])
