@@ -10,9 +10,10 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.db import models
+from django.db import connection, models, transaction
 from django.db.models import Exists, OuterRef
 
+from disputes.failpoints import failpoint
 from disputes.models import AuditEntry, Dispute, Note
 
 ZEROS = "0" * 64
@@ -169,17 +170,26 @@ def verify(dispute_id: UUID | None = None, *, batch: int = 500) -> Iterator[Faul
     if dispute_id is not None:
         disputes = disputes.filter(id=dispute_id)
     last: UUID | None = None
-    while rows := list((disputes.filter(id__gt=last) if last else disputes)[:batch]):
+    while found := _verify_page((disputes.filter(id__gt=last) if last else disputes)[:batch]):
+        yield from found.values()
+        last = max(found)
+    yield from _left_behind(dispute_id)
+
+
+def _verify_page(page: models.QuerySet[Dispute]) -> dict[UUID, Fault | None]:
+    """Rows and their log as of one moment: a change between two reads is no fault."""
+    with transaction.atomic(durable=True):
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        rows = list(page)
+        failpoint("verify.rows_read")
         entries: dict[UUID, list[AuditEntry]] = {row.id: [] for row in rows}
         for entry in AuditEntry.objects.filter(dispute__in=entries).order_by("dispute", "version"):
             entries[entry.dispute_id].append(entry)
         notes: dict[UUID, dict[int, Note]] = {row.id: {} for row in rows}
         for note in Note.objects.filter(dispute__in=notes):
             notes[note.dispute_id][note.version] = note
-        for row in rows:
-            yield verify_dispute(row, entries[row.id], notes[row.id])
-        last = rows[-1].id
-    yield from _left_behind(dispute_id)
+    return {row.id: verify_dispute(row, entries[row.id], notes[row.id]) for row in rows}
 
 
 def _left_behind(dispute_id: UUID | None) -> Iterator[Fault]:

@@ -43,7 +43,8 @@ def name_what_is_saved(form: forms.ModelForm) -> None:
 
 def _value_words(field: forms.Field, value: object) -> str:
     if isinstance(field, ModelChoiceField):
-        return str(field.queryset.filter(pk=value).first() or "–")  # type: ignore[union-attr]
+        names = {str(key): label for key, label in field.choices}
+        return str(names.get(str(value), value))
     shown = field.prepare_value(value)
     if isinstance(shown, list):
         return ", ".join(map(str, shown)) or "–"

@@ -210,8 +210,11 @@ class LadderRevisionAdmin(EditedByLadderEditors):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         revision = self.get_object(request, object_id) if object_id else None
-        is_published = revision is not None and revision.state != LadderRevision.State.DRAFT
-        if is_published and self._may(request):
+        if (
+            revision is not None
+            and revision.state != LadderRevision.State.DRAFT
+            and self._may(request)
+        ):
             if request.method == "POST":
                 self.message_user(request, str(FROZEN), messages.ERROR)
                 if typed := typed_words(revision, request.POST):

@@ -195,6 +195,8 @@ def test_what_was_typed_into_a_draft_that_was_published_meanwhile_is_named(edito
     for change in ("Note: Typed note", "Standard, Span: 04:00:00"):
         assert change in words
     assert "Senior, Queue: default › Compliance" in words
+    crafted = typed | {"tiers-1-queue": "x", "tiers-TOTAL_FORMS": "x"}
+    assert editor.post(change_page(draft), crafted).status_code == 302
 
 
 def test_a_tier_that_came_or_went_unseen_is_never_saved_over(editor, live):

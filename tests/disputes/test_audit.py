@@ -7,12 +7,13 @@ from decimal import Decimal
 import pytest
 from django.core.management import CommandError, call_command
 
-from disputes.audit import FOLDED, canonical, entry_hash, fold, sealed_values
+from disputes.audit import FOLDED, canonical, entry_hash, fold, sealed_values, verify
 from disputes.invariants import QUERIES, broken
 from disputes.models import AuditEntry, Note
 from disputes.transitions.deadlines import promote
 from disputes.transitions.moving import escalate
 from disputes.transitions.reviewing import acknowledge, release
+from tests.races.gates import Background, gate_at
 from tests.situations import HOUR, MINUTE, NOON, again, default_ladder, opened, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -272,3 +273,15 @@ def test_the_time_of_an_entry_is_never_before_the_entry_before_it(story):
     assert instants == sorted(instants)
     assert earlier.changed_at == instants[-1] == story.changed_at
     assert broken() == []
+
+
+def test_a_promotion_between_the_two_reads_of_a_verification_is_no_fault():
+    default_ladder()
+    dispute = opened()
+    with gate_at("verify.rows_read") as gate:
+        verification = Background(lambda: list(verify()))
+        gate.wait()
+        promote([dispute.pk], now=dispute.due_at)
+        gate.open.set()
+        assert verification.result() == [None]
+    assert list(verify()) == [None]

@@ -23,11 +23,12 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 
-from config.binaries import valkey_server
 from config.embedded import Addresses
 from config.local_postgres import database_url, remove_outside_data, start_postgres
 from config.local_valkey import redis_url, start_valkey
 from config.server_child import HOST, ServerChild, free_port
+from disputes.ladders import forget_cached_tiers
+
 
 @dataclass
 class OwnRedis:
@@ -151,12 +152,14 @@ def using_postgres(addresses: Addresses) -> Iterator[None]:
                 NAME=parts.path.strip("/"),
             )
         call_command("migrate", verbosity=0, interactive=False)
+        forget_cached_tiers()
         yield
     finally:
         for alias, values in before.items():
             connections[alias].close()
             connections[alias].settings_dict.update(values)
         patch.undo()
+        forget_cached_tiers()
 
 
 @contextlib.contextmanager
