@@ -9,7 +9,7 @@ export PORT
 export DATA
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format types contracts check
+.PHONY: help install demo test test-long mutation lint format types contracts check
 
 help: ## Show these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -27,6 +27,12 @@ demo: $(STAMP) ## Start everything here: make demo [PORT=8000] [DATA=.data]
 
 test: $(STAMP) ## Run the whole suite: make test [ARGS='-k ladder -x']
 	@exec $(BIN)/python -m pytest $(ARGS)
+
+test-long: $(STAMP) ## The long tests too, and many more random cases: make test-long [ARGS=...]
+	@HYPOTHESIS_PROFILE=long exec $(BIN)/python -m pytest -m "long or not long" $(ARGS)
+
+mutation: $(STAMP) ## Take each mechanism out and show the test that fails: [ARGS='fence lock']
+	@exec $(BIN)/python -m tests.mutation $(ARGS)
 
 lint: $(STAMP) ## Style and likely mistakes
 	@$(BIN)/ruff check .

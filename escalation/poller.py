@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError, close_old_connections, connection
+from django.db.models import Q
 from django.utils.module_loading import import_string
 from redis.exceptions import RedisError, ResponseError
 
@@ -80,7 +81,7 @@ class Poller:
         knobs = conf()
         now = database_now()
         found = Look(rest_s=jittered(knobs.poll_interval_s, knobs.jitter))
-        sweep = self._next_sweep_at is None or now >= self._next_sweep_at
+        sweep = self._sweep_is_due(now)
         try:
             if self._redis_was_away:
                 # Short time-outs: while Redis hangs, each look may not cost a worker's patience.
@@ -107,6 +108,12 @@ class Poller:
             )
             self._between_sweeps(found, now)
         return found
+
+    def _sweep_is_due(self, now: datetime) -> bool:
+        """Also when the clock jumped back: then the next sweep was planned by one that is gone."""
+        if self._next_sweep_at is None or now >= self._next_sweep_at:
+            return True
+        return self._next_sweep_at > furthest_plan(now, conf().poll_interval_s)
 
     def _look_at_timeline(self, found: Look, now: datetime) -> None:
         now_us = microseconds(now)
@@ -224,9 +231,15 @@ def hand_over_unknown(*, now: datetime) -> int:
     return handed_over
 
 
+def furthest_plan(now: datetime, interval_s: float) -> datetime:
+    """No clock that was right plans its next step later than this; jitter is in it."""
+    return now + timedelta(seconds=2 * interval_s)
+
+
 def take_turn(name: str, *, now: datetime, interval_s: float) -> bool:
     """Whether it is this process' turn to run the duty: one process an interval gets True."""
-    moved = DutyTurn.objects.filter(name=name, next_at__lte=now).update(
+    is_due = Q(next_at__lte=now) | Q(next_at__gt=furthest_plan(now, interval_s))
+    moved = DutyTurn.objects.filter(is_due, name=name).update(
         next_at=now + timedelta(seconds=interval_s)
     )
     if moved:

@@ -180,8 +180,8 @@ REVIEWERS = (
         "if seen_version is not None and seen_version != dispute.version:",
         "if seen_version is not None and seen_version > dispute.version:",
         (
-            "tests/disputes/test_transitions_table.py::"
-            "test_a_stale_version_is_judged_before_the_right",
+            "tests/reviewqueue/test_pages.py::"
+            "test_text_typed_survives_a_conflict_and_is_sent_again_knowingly",
         ),
     ),
     Mutant(
@@ -220,11 +220,14 @@ REVIEWERS = (
         (RACES + "test_the_seen_version_is_not_a_pass_into_a_queue_never_seen",),
     ),
     Mutant(
-        "people take from their own queues",
+        "people see their own queues",
         "disputes/permissions.py",
         "queues = queues.filter(reviewers__user=user.pk)",
         "pass",
-        (READY + "test_nobody_takes_from_a_queue_they_do_not_review",),
+        (
+            "tests/disputes/test_permissions.py::"
+            "test_a_reviewer_reviews_the_queues_of_their_groups_only",
+        ),
     ),
 )
 
@@ -488,7 +491,7 @@ CLOCK = (
         "escalation/poller.py",
         "            settle(unknown)\n",
         "",
-        (POLLER + "test_an_overdue_dispute_that_redis_never_heard_of_is_handed_over_and_promoted",),
+        (POLLER + "test_put_off_disputes_and_paused_ladders_are_left_out",),
     ),
     Mutant(
         "a lost timeline is rebuilt",
@@ -534,7 +537,7 @@ CLOCK = (
     Mutant(
         "one process takes a duty's turn",
         "escalation/poller.py",
-        "DutyTurn.objects.filter(name=name, next_at__lte=now).update(",
+        "DutyTurn.objects.filter(is_due, name=name).update(",
         "DutyTurn.objects.filter(name=name).update(",
         (POLLER + "test_one_process_an_interval_gets_the_turn_of_a_duty",),
     ),
@@ -686,7 +689,7 @@ READY_MUTANTS = (
         "reviewqueue/ready_set.py",
         "if redis.call('GET', key) == ARGV[1] then redis.call('DEL', key) end",
         "redis.call('DEL', key)",
-        (READY + "test_a_reservation_ends_with_the_call_that_made_it",),
+        (READY + "test_a_late_release_leaves_the_reservation_of_the_next_taker",),
     ),
     Mutant(
         "sets that lost their beginning are not believed",

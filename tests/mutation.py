@@ -27,7 +27,7 @@ LANES = 2
 # A mutant may make a test hang; this long is far more than any of the named tests needs.
 RUN_TIMEOUT_S = 240
 TESTS_FAILED = 1
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
 
 
 class Trouble(Exception):
@@ -73,8 +73,7 @@ class Lane:
     def run(self, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """The tests in this copy. Raises Trouble where they do not end."""
         words = [sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "--tb=line"]
-        words += ["-p", "no:cacheprovider", "--services=env", "-o", "addopts=", "-p"]
-        words += ["tests.services", "--import-mode=importlib", *tests]
+        words += ["-p", "no:cacheprovider", "--services=env", *tests]
         addresses = self.servers.addresses
         given = {
             "TEST_DATABASE_URL": addresses.database_owner_url,

@@ -43,7 +43,7 @@ def name_what_is_saved(form: forms.ModelForm) -> None:
 
 def _value_words(field: forms.Field, value: object) -> str:
     if isinstance(field, ModelChoiceField):
-        names = {str(key): label for key, label in field.choices}
+        names = {str(key): label for key, label in field.choices}  # type: ignore[misc, union-attr]
         return str(names.get(str(value), value))
     shown = field.prepare_value(value)
     if isinstance(shown, list):
@@ -109,12 +109,6 @@ class TierForm(forms.ModelForm):
             "four_eyes",
         )
         help_texts = {"sla": SPAN_HELP, "hold_limit": SPAN_HELP, "approval_span": SPAN_HELP}
-
-    def _get_validation_exclusions(self) -> set[str]:
-        # The rows are compared with each other (TierFormSet), not with what they replace:
-        # two that swap places are no duplicates.
-        excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
-        return excluded | {"revision"}
 
 
 class TierFormSet(BaseInlineFormSet):

@@ -20,7 +20,6 @@ import psycopg
 import pytest
 import redis
 from django.conf import settings
-from django.core.management import call_command
 from django.db import connections
 
 from config.embedded import Addresses
@@ -109,12 +108,17 @@ class OwnPostgres:
         self.child.process.wait(30)
 
     def start_again(self) -> None:
+        """At the same address; this process forgets connections that died with the old server."""
         self.child.start_again()
+        connections.close_all()
 
 
 @contextlib.contextmanager
 def own_postgres(folder: Path) -> Iterator[OwnPostgres]:
-    """A new cluster with the roles and the empty database of an installation."""
+    """A new cluster with the roles and the empty database of an installation.
+
+    Its tables are made by whoever needs them, while no test forbids the owner's connection.
+    """
     passwords = {role: secrets.token_hex(8) for role in ("postgres", "owner", "app")}
     child = start_postgres(folder, passwords, durable=True)
     try:
@@ -133,7 +137,7 @@ def own_postgres(folder: Path) -> Iterator[OwnPostgres]:
 
 @contextlib.contextmanager
 def using_postgres(addresses: Addresses) -> Iterator[None]:
-    """This process and those it starts work on this database, with all tables made."""
+    """This process and those it starts work on this database."""
     before = {alias: dict(connections[alias].settings_dict) for alias in connections.settings}
     urls = {"default": addresses.database_url, "owner": addresses.database_owner_url}
     patch = pytest.MonkeyPatch()
@@ -151,7 +155,6 @@ def using_postgres(addresses: Addresses) -> Iterator[None]:
                 PASSWORD=parts.password,
                 NAME=parts.path.strip("/"),
             )
-        call_command("migrate", verbosity=0, interactive=False)
         forget_cached_tiers()
         yield
     finally:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from django.core.management import call_command
 
 from escalation.models import Heartbeat
 from tests.faults.harness import (
@@ -20,8 +21,10 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory) -> Iterator[OwnPostgres]:
+def cluster(tmp_path_factory, django_db_setup, django_db_blocker) -> Iterator[OwnPostgres]:
     with own_postgres(tmp_path_factory.mktemp("own")) as own:
+        with django_db_blocker.unblock(), using_postgres(own.addresses):
+            call_command("migrate", verbosity=0, interactive=False)
         yield own
 
 

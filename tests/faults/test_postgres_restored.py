@@ -14,7 +14,7 @@ from psycopg import sql
 
 from disputes.clock import database_now
 from disputes.ladders import forget_cached_tiers
-from disputes.models import AuditEntry, Dispute, Notification
+from disputes.models import AuditEntry, Dispute
 from disputes.transitions.reviewing import acknowledge
 from escalation import timeline_survey
 from escalation.drain import drain
@@ -86,9 +86,8 @@ def test_after_a_restore_redis_follows_and_each_deadline_of_the_restored_world_e
     default_ladder()
     ada = person("ada", "standard")
     person("sam", "senior")
-    now = database_now()
     due = open_due(10)
-    taken = [opened(now=now, due_at=now + HOUR).pk for _ in range(5)]
+    taken = [opened(now=(now := database_now()), due_at=now + HOUR).pk for _ in range(5)]
     rebuild()
     assert queues_are_in_step()
     restore = backup()
@@ -97,7 +96,6 @@ def test_after_a_restore_redis_follows_and_each_deadline_of_the_restored_world_e
         acknowledge(id_, actor=ada, seen_version=1, now=database_now())
     unknown = [*open_due(5), *open_due_in(5, seconds=3600)]
     drain(linger_s=0)
-    keys_before = set(Notification.objects.filter(version=2).values_list("idempotency_key"))
     restore()
     assert not Dispute.objects.filter(pk__in=unknown).exists()
     assert promotions() == 0
@@ -114,8 +112,6 @@ def test_after_a_restore_redis_follows_and_each_deadline_of_the_restored_world_e
     assert compare().is_clean
     assert queues_are_in_step()
     assert_sound()
-    # What a receiver may have had before comes under the same key again.
-    assert set(Notification.objects.filter(version=2).values_list("idempotency_key")) == keys_before
     # What was taken in the lost world waits again, in its place, and can be taken.
     assert take_next(ada, queue_ids=None, now=database_now()).pk == taken[0]
 

@@ -131,12 +131,14 @@ def typed_while_signed_out(client: Client, dispute: Dispute, name: str = "escala
 
 def test_a_form_sent_after_the_session_ended_comes_back_filled_in_once(ada, dispute):
     client = Client()
-    response = typed_while_signed_out(client, dispute, password="never kept")  # noqa: S106
+    press(client, dispute, "escalate", reason="I typed this", password="never kept")  # noqa: S106
+    assert "I typed this" in str(dict(client.session))
+    assert "never kept" not in str(dict(client.session))
+    response = typed_while_signed_out(client, dispute)
     page = response.content.decode()
     assert "nothing was done. Check and press again." in text_of(response)
     assert '<details class="offer" open>' in page
     assert "I typed this</textarea>" in page
-    assert "never kept" not in str(dict(client.session))
     assert again(dispute).version == 1
     assert "I typed this" not in client.get(page_of(dispute)).content.decode()
 
@@ -189,6 +191,17 @@ def test_the_overview_counts_what_waits_per_queue(ada, dispute):
     assert "Standard 2 ▲ 1" in text_of(response)
     assert "2 more queues not shown" in text_of(response)
     assert "Senior" not in text_of(response)
+
+
+def test_a_queue_counts_what_waits_and_what_does_not_wait_side_by_side(ada, dispute):
+    opened(now=database_now() - timedelta(hours=3))
+    held, paused = opened(now=database_now()), opened(now=database_now())
+    reviewing.acknowledge(held.pk, actor=ada, seen_version=1, now=database_now())
+    moving.pause(paused.pk, actor=ada, reason="x", now=database_now())
+    client = signed_in(ada)
+    words = "Waiting 2 Held 1 Paused 1 To approve 0 All 4"
+    assert words in text_of(client.get(QUEUE))
+    assert "Standard 2 ▲ 1 0 1 1 0 ▲ Overdue 1 h" in text_of(client.get("/queues/"))
 
 
 @pytest.mark.parametrize("language", ["en", "de"])

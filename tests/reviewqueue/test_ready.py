@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.core.signals import request_finished, request_started
@@ -26,6 +27,7 @@ from disputes.transitions.opening import open_disputes
 from disputes.transitions.reviewing import acknowledge, release
 from reviewqueue import ready, ready_rounds
 from reviewqueue.ready_set import depths, heads, is_complete, keys, queue_names, reserve, sync
+from reviewqueue.ready_set import release as give_back
 from reviewqueue.redis_client import ready_client
 from tests.situations import HOUR, MINUTE, NOON, SYSTEM, again, default_ladder, new, opened, person
 
@@ -355,6 +357,18 @@ def test_a_reservation_ends_with_the_call_that_made_it():
     opened()
     ready.take_next(ann, queue_ids=None, now=NOON)
     assert list(ready_client().scan_iter(keys().reserved + "*")) == []
+
+
+def test_a_late_release_leaves_the_reservation_of_the_next_taker():
+    redis, member = ready_client(), str(uuid4())
+    assert reserve(member, token="slow", client=redis)
+    # It runs out while its owner stands still, and somebody else reserves.
+    redis.delete(keys().reserved + member)
+    assert reserve(member, token="next", client=redis)
+    give_back([member], token="slow", client=redis)
+    assert not reserve(member, token="third", client=redis)
+    give_back([member], token="next", client=redis)
+    assert reserve(member, token="third", client=redis)
 
 
 @pytest.mark.usefixtures("_ladder")
