@@ -54,7 +54,8 @@ def _instant(text: str) -> datetime:
 
 def _amount(text: str) -> Decimal:
     amount = Decimal(text)
-    if not amount.is_finite():
+    # Beyond what the column holds, which Postgres would refuse to compare with.
+    if not amount.is_finite() or not -10 < amount.adjusted() < 30:
         raise ValueError(text)
     return amount
 

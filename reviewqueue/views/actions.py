@@ -3,6 +3,7 @@
 Promise: a lost race is a 409 that says who and when and keeps what was typed, never a 500.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -69,6 +70,8 @@ def act(request: HttpRequest, dispute_id: UUID, action: str) -> HttpResponse:
     if chosen is None or dispute is None:
         raise Http404
     if request.method != "POST":
+        if not may_see(request.user, dispute):
+            raise Http404
         return redirect("dispute", dispute_id)
     form = chosen.form(dispute, chosen.name, request.POST)
     press = _Press(request, chosen, dispute_id, form, database_now())
@@ -153,7 +156,9 @@ def _refused(press: _Press, error: DisputeError) -> HttpResponse:
                 reference=dispute.reference,
                 address=reverse("dispute", args=[dispute.pk]) if is_seen else "",
             )
-            return render_queue(press.request, ladder, queue, params=params, refusal=named)
+            # An address with a view or place that nobody gave out is no place to come back to.
+            with suppress(Http404):
+                return render_queue(press.request, ladder, queue, params=params, refusal=named)
     if is_seen:
         return render_dispute(press.request, dispute, now=press.now, refusal=refusal)
     context = {"words": refusal.words, "kept_text": press.form.typed(), "now": press.now}

@@ -692,3 +692,29 @@ def test_the_admin_says_503_and_not_500_while_postgres_is_away(client, monkeypat
     monkeypatch.setattr(CursorWrapper, "execute", away)
     answer = client.get("/admin/")
     assert (answer.status_code, answer["Retry-After"]) == (503, "5")
+
+
+@pytest.mark.parametrize(
+    "query", ["sort=bogus", "view=bogus", "sort=amount&after=1e200000~x", "after=bogus"]
+)
+def test_a_refusal_with_a_made_up_place_to_come_back_to_is_told_all_the_same(query):
+    default_ladder()
+    ada, ben = person("ada", "standard"), person("ben", "standard")
+    dispute = opened(now=database_now())
+    reviewing.acknowledge(dispute.pk, actor=ben, seen_version=1, now=database_now())
+    client = Client()
+    client.force_login(ada)
+    answer = client.post(
+        f"/disputes/{dispute.pk}/acknowledge/",
+        {"seen_version": 1, "next": f"/queues/default/standard/?{query}"},
+    )
+    assert answer.status_code == 409
+    assert "ben" in answer.content.decode()
+
+
+def test_an_action_address_tells_an_outsider_nothing_by_get():
+    default_ladder()
+    dispute = opened(now=database_now())
+    client = Client()
+    client.force_login(person("eve"))
+    assert client.get(f"/disputes/{dispute.pk}/acknowledge/").status_code == 404
