@@ -27,7 +27,7 @@ LANES = 2
 # A mutant may make a test hang; this long is far more than any of the named tests needs.
 RUN_TIMEOUT_S = 240
 TESTS_FAILED = 1
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", re.MULTILINE)
 
 
 class Trouble(Exception):
@@ -162,8 +162,16 @@ def judge(mutants: Sequence[Mutant], folder: Path) -> list[str]:
         for mutant in (*mutants, *[None] * LANES):
             waiting.put(mutant)
         with ThreadPoolExecutor(max_workers=LANES) as pool:
-            for done in [pool.submit(work, lane, waiting, report) for lane in (first, second)]:
-                done.result()
+            lanes = [pool.submit(work, lane, waiting, report) for lane in (first, second)]
+            try:
+                for done in lanes:
+                    done.result()
+            finally:
+                # Interrupted: what is running ends, and nothing else begins.
+                while not waiting.empty():
+                    waiting.get()
+                for _ in range(LANES):
+                    waiting.put(None)
     return report.bad
 
 

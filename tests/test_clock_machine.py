@@ -57,7 +57,7 @@ from tests.situations import HOUR, MINUTE, NOON, SYSTEM, new
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 LIMITS = settings(
-    max_examples=300 if LONG else 10,
+    max_examples=int(os.environ.get("CM_EXAMPLES", 300)) if LONG else 10,
     stateful_step_count=80 if LONG else 40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
