@@ -366,7 +366,11 @@ class Clockwork(RuleBasedStateMachine):
         return self.everything_in_redis()
 
     def everything_in_redis(self) -> tuple[datetime, dict[bytes, tuple[bytes, int]]]:
-        kept = {key: (self.redis_raw("DUMP", key), self.redis.pttl(key)) for key in self.raw_keys()}
+        found = {
+            key: (self.redis_raw("DUMP", key), self.redis.pttl(key)) for key in self.raw_keys()
+        }
+        # A bell rings for milliseconds only: it may be gone when its turn comes.
+        kept = {key: (value, ttl_ms) for key, (value, ttl_ms) in found.items() if value}
         return WORLD.now, kept
 
     @rule(snapshot=snapshots)

@@ -12,7 +12,7 @@ from disputes.models import AuditEntry, Dispute, Notification
 from disputes.outbox import Message, messages_to_person
 from disputes.permissions import active_people
 from disputes.transitions.attempts import in_attempts, locked, unlocked
-from disputes.transitions.deadlines import issued, resumed, with_flags
+from disputes.transitions.columns import issued, resumed, with_flags
 from disputes.transitions.journal import Actor, Change, record
 from disputes.transitions.moving import stopped
 from disputes.transitions.resolving import over

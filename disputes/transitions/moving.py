@@ -12,7 +12,7 @@ from disputes.outbox import messages_to_queue, reviewers_of
 from disputes.permissions import User, require_right
 from disputes.priority import queue_score
 from disputes.transitions.attempts import in_attempts, locked, unlocked
-from disputes.transitions.deadlines import (
+from disputes.transitions.columns import (
     NO_REVIEWERS,
     fresh_deadline,
     issued,

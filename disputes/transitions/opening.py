@@ -17,7 +17,7 @@ from disputes.models.disputes import EARLIEST, LATEST
 from disputes.outbox import messages_to_queue, reviewers_of
 from disputes.priority import MICROSECOND, queue_score
 from disputes.transitions.attempts import in_attempts, limit_lock_waits
-from disputes.transitions.deadlines import NO_REVIEWERS, issued
+from disputes.transitions.columns import NO_REVIEWERS, issued
 from disputes.transitions.journal import Actor, Change, record_new
 
 # What numeric(24, 4) holds.

@@ -10,7 +10,7 @@ from disputes.models import AuditEntry, Dispute, Notification
 from disputes.outbox import messages_to_person, messages_to_queue, reviewers_of
 from disputes.permissions import User, active_people, has_right, require_right
 from disputes.transitions.attempts import in_attempts, locked, unlocked
-from disputes.transitions.deadlines import NOTHING_ASIDE, fresh_deadline, issued
+from disputes.transitions.columns import NOTHING_ASIDE, fresh_deadline, issued
 from disputes.transitions.journal import Actor, Change, record
 from disputes.transitions.moving import NOT_HELD
 from disputes.transitions.reasons import optional_reason, require_reason

@@ -24,7 +24,7 @@ from disputes.models import AuditEntry, Dispute, Notification
 from disputes.outbox import messages_to_person
 from disputes.permissions import User, active_people, has_right, may_review, require_right
 from disputes.transitions.attempts import TRIES, in_attempts, locked, unlocked
-from disputes.transitions.deadlines import brought_back, issued, kept_aside
+from disputes.transitions.columns import brought_back, issued, kept_aside
 from disputes.transitions.journal import Actor, Change, record
 from disputes.transitions.reasons import optional_reason
 
