@@ -13,6 +13,7 @@ from django_rq.admin import QueueAdmin
 from django_rq.models import Dashboard
 from rq.exceptions import NoSuchJobError
 
+from disputes.admin.read_only import ReadOnly
 from disputes.permissions import has_right
 from escalation.destinations import switch_on
 from escalation.failures import forget
@@ -57,26 +58,11 @@ def _for_operators(view: Any) -> Any:
 
 
 @admin.register(Destination)
-class DestinationAdmin(admin.ModelAdmin):
+class DestinationAdmin(ReadOnly):
     """Destinations that had trouble; the only thing to do is to switch them on again."""
 
     list_display = ("name", "failures", "failing_since", "rests_until", "disabled_at", "reason")
     actions = ("switch_on",)
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return has_right(request.user, "operate")
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return has_right(request.user, "operate")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     @admin.action(description=gettext_lazy("Switch on and try again now"), permissions=["view"])
     def switch_on(self, request: HttpRequest, chosen: QuerySet[Destination]) -> None:
@@ -87,26 +73,11 @@ class DestinationAdmin(admin.ModelAdmin):
 
 
 @admin.register(Failure)
-class FailureAdmin(admin.ModelAdmin):
+class FailureAdmin(ReadOnly):
     """Disputes whose promotion failed, with the reason; an operator may have them tried now."""
 
     list_display = ("dispute_id", "attempts", "parked_at", "until", "reason")
     actions = ("try_now",)
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return has_right(request.user, "operate")
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return has_right(request.user, "operate")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     @admin.action(description=gettext_lazy("Try again now"), permissions=["view"])
     def try_now(self, request: HttpRequest, chosen: QuerySet[Failure]) -> None:

@@ -7,34 +7,12 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy
 
+from disputes.admin.read_only import ReadOnly
 from disputes.foreign_text import shortened
 from disputes.models import AuditEntry, Dispute, Notification, SourceRecord
 from disputes.permissions import has_right
 
 SHOWN_REFERENCE = 60
-
-
-class ReadOnly(admin.ModelAdmin):
-    """Only looked at, by staff with the right `operate`."""
-
-    show_full_result_count = False
-    list_per_page = 50
-    actions = None
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return has_right(request.user, "operate")
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return has_right(request.user, "operate")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 @admin.display(description=gettext_lazy("reference"))
