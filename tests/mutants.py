@@ -90,7 +90,7 @@ TRANSITIONS = (
     ),
     Mutant(
         "the restored deadline has its old number",
-        "disputes/transitions/deadlines.py",
+        "disputes/transitions/columns.py",
         '        "deadline_no": dispute.restore_deadline_no,\n        "due_explanation"',
         '        "deadline_no": restored and dispute.deadlines_issued or None,\n'
         '        "due_explanation"',
@@ -98,7 +98,7 @@ TRANSITIONS = (
     ),
     Mutant(
         "the restored deadline is the old instant",
-        "disputes/transitions/deadlines.py",
+        "disputes/transitions/columns.py",
         '        "due_at": dispute.restore_due_at,\n        "due_kind"',
         '        "due_at": restored and dispute.restore_due_at + timedelta(1) or None,\n'
         '        "due_kind"',

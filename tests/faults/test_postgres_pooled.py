@@ -91,6 +91,7 @@ def test_f46_the_processes_work_through_a_pool_of_two(crew: Crew, pooled: str) -
 
 def test_the_pool_is_what_it_is_said_to_be(pooled: str) -> None:
     """Two transactions hold two server connections; the third has to wait for one of them."""
+
     def connect() -> psycopg.Connection:
         return psycopg.connect(pooled, prepare_threshold=None)
 
@@ -108,9 +109,7 @@ def test_f46_the_suite_passes_through_a_pool_of_two(tmp_path) -> None:
     with own_postgres(tmp_path) as own:
         with pgbouncer_before(own.addresses.database_url, pool_size=POOL) as through:
             said = run_suite(
-                replace(
-                    own.addresses, database_url=through, redis_url=os.environ["REDIS_URL"]
-                ),
+                replace(own.addresses, database_url=through, redis_url=os.environ["REDIS_URL"]),
                 *CORE,
             )
     assert " passed" in said

@@ -48,9 +48,7 @@ def test_f40_an_immediate_restart_in_mid_batch_undoes_that_batch_and_no_other(
     done = open_due(10)
     worker = crew.worker("escalations", **small)
     crew.wait(lambda: promotions() == len(done))
-    held = crew.worker(
-        "escalations", FAILPOINTS=f"journal.audit_written={latch.order}", **small
-    )
+    held = crew.worker("escalations", FAILPOINTS=f"journal.audit_written={latch.order}", **small)
     worker.kill()
     ids = open_due(40)
     crew.wait(latch.somebody_stands_here)

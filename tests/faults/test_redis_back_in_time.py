@@ -1,4 +1,4 @@
-"""Redis comes back empty or as it once was: Postgres decides, nothing is lost, nothing is doubled."""
+"""Redis comes back empty or as it once was: Postgres decides; nothing is lost or doubled."""
 
 import threading
 from collections.abc import Iterator

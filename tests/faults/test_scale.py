@@ -1,4 +1,4 @@
-"""Very many at once: after an outage, at one instant, behind a stuck head, with poison in between."""
+"""Very many at once: after an outage, at one instant, behind a stuck head, with poison inside."""
 
 import statistics
 import time
@@ -45,8 +45,8 @@ LONG_S = 1_200
 
 def open_many(number: int, *, due_at: datetime) -> None:
     """So many disputes with one deadline, a portion at a time."""
-    for _ in range(0, number, PORTION):
-        batch = [new(due_at=due_at) for _ in range(min(PORTION, number))]
+    for begun in range(0, number, PORTION):
+        batch = [new(due_at=due_at) for _ in range(min(PORTION, number - begun))]
         open_disputes(batch, actor=SYSTEM, now=due_at - 3 * HOUR, notify=False)
 
 
@@ -132,9 +132,13 @@ def test_ten_thousand_parked_or_locked_before_them_do_not_hold_the_others_up(set
     behind = open_due(50)
     rebuild()
     put_off(head[5_000:], now=now)
-    for _ in range(20):
-        held = timeline.claim(now_us=microseconds(now - HOUR), limit=250, token="another")
+    cursor = None
+    for number in range(20):
+        held = timeline.claim(
+            now_us=microseconds(now), limit=250, token=f"other-{number}", cursor=cursor
+        )
         assert len(held.ids) == 250
+        cursor = held.cursor
     for _ in range(3):
         # Every call has a budget: what is parked costs it a look, once.
         drain(linger_s=0)
