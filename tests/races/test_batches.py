@@ -1,4 +1,4 @@
-"""Batches that meet: of promotions and of new disputes, in every order that matters."""
+"""Batches that meet: of promotions, messages and new disputes, in every order that matters."""
 
 import time
 
@@ -6,12 +6,13 @@ import psycopg
 import pytest
 from django.db import transaction
 
-from disputes.models import AuditEntry, Dispute
+from disputes import outbox
+from disputes.models import AuditEntry, Dispute, Notification
 from disputes.transitions.deadlines import promote
 from disputes.transitions.opening import NewDispute, Opened, open_in_transaction
 from escalation.drain import drain
 from tests.races.gates import TIMEOUT_S, Background, Gate, gate_at
-from tests.situations import HOUR, NOON, SYSTEM, again, default_ladder, new, opened
+from tests.situations import HOUR, NOON, SYSTEM, again, default_ladder, new, opened, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,6 +60,21 @@ def test_a_drain_goes_on_behind_a_head_that_it_cannot_move(settings):
         gate.open.set()
         other.result()
     assert {again(d).version for d in head} == {2}
+
+
+def test_a_sender_passes_over_messages_that_another_is_claiming(
+    owner_connection: psycopg.Connection,
+):
+    default_ladder()
+    person("ada", "standard")
+    for _ in range(2):
+        opened()
+    taken, free = Notification.objects.order_by("pk")
+    with owner_connection.transaction():
+        query = "SELECT FROM disputes_notification WHERE id = %s FOR UPDATE"
+        owner_connection.execute(query, [taken.pk])
+        sender = Background(lambda: outbox.claim_messages(now=NOON, limit=5, lease=HOUR))
+        assert sender.result() == [free]
 
 
 def batch(*news: NewDispute) -> list[Opened]:
