@@ -26,6 +26,9 @@ def answer_for(request: HttpRequest, error: BaseException | None) -> HttpRespons
         return HttpResponse(render_to_string("400.html"), status=400)
     if isinstance(error, DatabaseError) and is_transient(error):
         return out_of_service(request)
+    if isinstance(error, ValueError) and request.path.startswith("/admin/") and request.GET:
+        # Filters of the admin's lists hand on what stands in the address, a year 0 for one.
+        return HttpResponse(render_to_string("400.html"), status=400)
     return HttpResponse(render_to_string("500.html"), status=500)
 
 

@@ -1,5 +1,6 @@
 """Job queues and destinations in the administration, only for staff with the right `operate`."""
 
+import re
 from functools import wraps
 from typing import Any
 
@@ -37,7 +38,12 @@ class OperatorsQueueAdmin(QueueAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         # RQ's own scheduling is not used, and its pages fail without it.
-        urls = [url for url in super().get_urls() if "scheduler" not in str(url.pattern)]
+        # Nor are there objects to change: the model has no table.
+        urls = [
+            url
+            for url in super().get_urls()
+            if not re.search("scheduler|object_id", str(url.pattern))
+        ]
         for url in urls:
             url.callback = _for_operators(url.callback)
         return urls

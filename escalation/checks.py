@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from django.apps import AppConfig
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Warning, register, run_checks
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from escalation.conf import problems
@@ -63,3 +64,10 @@ def _check_duty(path: str) -> CheckMessage | None:
         hint="Give the dotted path of a function, or remove it from the list.",
         id="escalation.E008",
     )
+
+
+def refuse_bad_settings() -> None:
+    """For processes that Django's own checks do not stop. Raises ImproperlyConfigured."""
+    for message in run_checks(tags=["escalation"]):
+        if message.is_serious():
+            raise ImproperlyConfigured(f"{message.msg} {message.hint or ''} ({message.id})")

@@ -38,7 +38,12 @@ def ring(queue: QueueName, *, wanted: int = 1, client: Redis | None = None) -> i
     rq_queue = Queue(queue, connection=client, serializer=JSONSerializer, job_class=KnownJob)
     most = min(wanted, MOST_WAITING)
     bell = f"{keys().bell}{queue}"
-    if rq_queue.count >= most or not client.set(bell, "1", nx=True, px=RINGING_MS):
+    if rq_queue.count >= most:
+        return 0
+    if not client.set(bell, "1", nx=True, px=RINGING_MS):
+        # One that has no end, or a later one than ours ever have, would silence us for good.
+        if not 0 <= client.pttl(bell) <= RINGING_MS:
+            client.delete(bell)
         return 0
     # Counted again with the bell in hand: whoever rang in between has added theirs.
     missing = max(0, most - rq_queue.count)

@@ -6,6 +6,7 @@ earliest deadline, and is woken when an earlier one arrives.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -75,6 +76,7 @@ class Poller:
     _unanswered: int = 0
     _next_sweep_at: datetime | None = None
     _redis_was_away: bool = False
+    _next_rescue_s: float = 0.0
 
     def look(self) -> Look:
         """Look once: ring workers for what is due, hand over what Redis does not know."""
@@ -168,6 +170,23 @@ class Poller:
             ring_quietly()
         run_due_duties(now=now)
 
+    def _rescue(self) -> None:
+        """Once an interval: promote here what nobody has, later than a dead claim makes it.
+
+        Workers that are away, that die of what somebody wrote into Redis, or that nobody rings:
+        whatever the reason, a deadline is kept by some poller.
+        """
+        knobs = conf()
+        if time.monotonic() < self._next_rescue_s:
+            return
+        self._next_rescue_s = time.monotonic() + knobs.poll_interval_s
+        now = database_now()
+        if not overdue(now=now, by=timedelta(seconds=knobs.lock_ttl_s)).exists():
+            return
+        if take_turn("escalation.rescue", now=now, interval_s=knobs.poll_interval_s):
+            log.error("escalation.workers_late")
+            drain_postgres(budget_s=knobs.poll_interval_s, stop=self.stop)
+
     def run(self) -> None:
         """Look until stopped. Trouble is logged and waited out; the loop itself never ends."""
         waker = Waker(stop=self.stop)
@@ -176,6 +195,7 @@ class Poller:
             try:
                 close_old_connections()
                 found = self.look()
+                self._rescue()
                 trouble = 0
             except DatabaseError as error:
                 trouble += 1

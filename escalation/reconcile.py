@@ -225,6 +225,8 @@ def rebuild(*, progress: Callable[[int], None] | None = None) -> int | None:
     client = timeline_client()
     token, name = timeline.new_token(), keys()
     if not client.set(name.rebuild, token, nx=True, ex=conf().lock_ttl_s):
+        if not 0 <= client.ttl(name.rebuild) <= conf().lock_ttl_s:
+            client.expire(name.rebuild, conf().lock_ttl_s)
         return None
     log.warning("escalation.rebuild_started")
     done = 0

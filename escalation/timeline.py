@@ -60,11 +60,24 @@ def new_token() -> str:
     return secrets.token_hex(16)
 
 
+# A version as we write them: digits only. Whatever else stands there, which Lua might read as a
+# number (1e9, inf, 0x10), is nobody's version and holds nothing up.
+WHOLE = """
+local function whole(text)
+  if type(text) == 'string' and #text <= 15 and string.match(text, '^%d+$') then
+    return tonumber(text)
+  end
+  return 0
+end
+"""
+
 # KEYS: pending, n payloads, n fences. ARGV: channel, force, enqueued_at, then six per entry.
 # All is read before the first write, because a script that fails midway is not rolled back;
 # and the first write is one that Redis refuses when its memory is full, so that nothing is
 # written then and the old score stays.
-SCHEDULE = """
+SCHEDULE = (
+    WHOLE
+    + """
 local n = (#KEYS - 1) / 2
 local fences = redis.call('MGET', unpack(KEYS, n + 2))
 local fresh, scores, lifted, broken, earliest = {}, {}, {}, {}, nil
@@ -73,7 +86,7 @@ for i = 1, n do
   local stored = redis.pcall('HGET', KEYS[i + 1], 'version')
   if type(stored) == 'table' then broken[#broken + 1] = KEYS[i + 1] end
   local version = tonumber(ARGV[at + 3])
-  local known = math.max(tonumber(stored) or 0, tonumber(fences[i]) or 0)
+  local known = math.max(whole(stored), whole(fences[i]))
   if ARGV[2] == '1' or known <= version then
     fresh[#fresh + 1] = i
     scores[#scores + 1] = ARGV[at + 2]
@@ -97,6 +110,7 @@ if #lifted > 0 then redis.call('DEL', unpack(lifted)) end
 redis.call('PUBLISH', ARGV[1], earliest)
 return #fresh
 """
+)
 
 
 def schedule(
@@ -137,13 +151,15 @@ def schedule(
 
 
 # KEYS: pending, n payloads, n fences. ARGV: force, fence TTL, then id and version of each.
-UNSCHEDULE = """
+UNSCHEDULE = (
+    WHOLE
+    + """
 local n = (#KEYS - 1) / 2
 local fences = redis.call('MGET', unpack(KEYS, n + 2))
 local members, payloads, gone = {}, {}, {}
 for i = 1, n do
   local stored = redis.pcall('HGET', KEYS[i + 1], 'version')
-  local known = math.max(tonumber(stored) or 0, tonumber(fences[i]) or 0)
+  local known = math.max(whole(stored), whole(fences[i]))
   if ARGV[1] == '1' or known <= tonumber(ARGV[2 * i + 2]) then
     gone[#gone + 1] = i
     members[#members + 1] = ARGV[2 * i + 1]
@@ -158,6 +174,7 @@ for _, i in ipairs(gone) do
 end
 return #gone
 """
+)
 
 
 def unschedule(

@@ -53,6 +53,11 @@ return versions
 """
 
 
+def whole_version(text: str) -> int | None:
+    """A version as the scripts read it: up to 15 digits; None for anything else."""
+    return int(text) if len(text) <= 15 and text.isascii() and text.isdigit() else None
+
+
 def payload_versions(ids: Sequence[str], *, client: Redis | None = None) -> dict[str, int | None]:
     """The stored version of each id; None where the payload is missing, broken or expiring."""
     client = client or timeline_client()
@@ -62,7 +67,7 @@ def payload_versions(ids: Sequence[str], *, client: Redis | None = None) -> dict
     for chunk in chunks(ids):
         versions = script(keys=[prefix + dispute_id for dispute_id in chunk])
         for dispute_id, version in zip(chunk, versions, strict=True):
-            found[dispute_id] = int(version) if version.isascii() and version.isdigit() else None
+            found[dispute_id] = whole_version(version)
     return found
 
 
@@ -75,7 +80,7 @@ def known_versions(ids: Sequence[str], *, client: Redis | None = None) -> dict[s
     for chunk in chunks(ids):
         fences = client.mget([name.fence + dispute_id for dispute_id in chunk])
         for dispute_id, fence in zip(chunk, fences, strict=True):
-            found[dispute_id] = max(payloads[dispute_id] or 0, int(fence or 0))
+            found[dispute_id] = max(payloads[dispute_id] or 0, whole_version(fence or "") or 0)
     return found
 
 

@@ -104,7 +104,7 @@ for i = 1, #KEYS - 1 do
   local stored = redis.call('HGET', KEYS[1], id)
   local known, former = '0', ''
   if stored then known, former = string.match(stored, '^(%d+) (.*)$') end
-  local fence = tonumber(redis.call('GET', KEYS[i + 1])) or 0
+  local fence = tonumber(string.match(redis.call('GET', KEYS[i + 1]) or '', '^%d+$') or 0)
   if ARGV[3] == '1' or tonumber(version) >= math.max(tonumber(known) or 0, fence) then
     if queue ~= '' then
       redis.call('ZADD', ARGV[1] .. queue, score, id)

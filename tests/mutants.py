@@ -359,7 +359,7 @@ TIMELINE_MUTANTS = (
         "fence check of a write",
         "escalation/timeline.py",
         "  local version = tonumber(ARGV[at + 3])\n"
-        "  local known = math.max(tonumber(stored) or 0, tonumber(fences[i]) or 0)\n",
+        "  local known = math.max(whole(stored), whole(fences[i]))\n",
         "  local version = tonumber(ARGV[at + 3])\n  local known = tonumber(stored) or 0\n",
         (TIMELINE + "test_the_fence_refuses_a_late_write_of_an_older_state",),
     ),

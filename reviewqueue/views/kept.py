@@ -43,6 +43,7 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
                 "dispute": str(place["dispute_id"]),
                 "action": place["action"],
                 "until": time.time() + KEPT_TTL_S,
+                "by": request.POST.get("by", "")[:20],
                 "fields": {name: text[:MAX_KEPT_CHARS] for name, text in kept_fields(request)},
             }
             return redirect_to_login(reverse("dispute", args=[place["dispute_id"]]))
@@ -63,6 +64,9 @@ def take_kept(request: HttpRequest, dispute_id: UUID) -> tuple[str, QueryDict] |
     if not has_kept(request) or request.session[SESSION_KEY]["dispute"] != str(dispute_id):
         return None
     kept = request.session.pop(SESSION_KEY)
+    if kept.get("by") != str(request.user.pk):
+        # Somebody else has signed in here since: what was typed is not theirs to see.
+        return None
     data = QueryDict(mutable=True)
     data.update(kept["fields"])
     return kept["action"], data

@@ -167,3 +167,14 @@ def test_the_quiet_time_ends_by_itself(redis_client: Redis) -> None:
 def test_one_queue_is_not_quiet_because_the_other_was_rung(redis_client: Redis) -> None:
     assert ring("escalations") == 1
     assert ring("notifications") == 1
+
+
+@pytest.mark.parametrize("kind", ["string", "list", "long"])
+def test_a_bell_that_never_ends_is_taken_down(redis_client, kind):
+    bell = f"{keys().bell}escalations"
+    if kind == "list":
+        redis_client.rpush(bell, "x")
+    else:
+        redis_client.set(bell, "x", ex=9_999 if kind == "long" else None)
+    assert ring("escalations") == 0
+    assert ring("escalations") == 1

@@ -352,3 +352,22 @@ def test_with_another_layout_in_redis_the_poller_promotes_from_postgres_and_says
     assert "layout 99" in found.degraded
     assert survey.epoch() == "99"
     assert again(dispute).tier.slug == "senior"
+
+
+def test_a_running_poller_keeps_a_deadline_that_the_workers_leave_lying(settings):
+    settings.ESCALATION = {"lock_ttl_s": 5}
+    default_ladder()
+    now = database_now()
+    late = opened(now=now - 3 * HOUR, due_at=now - timedelta(seconds=6))
+    recent = opened(now=now - 3 * HOUR, due_at=now - timedelta(seconds=2))
+    Poller(stop=threading.Event())._rescue()
+    assert again(late).tier.slug == "senior"
+    assert again(recent).tier.slug == "senior"
+
+
+def test_a_deadline_that_a_dead_claim_may_still_hold_is_left_to_the_workers():
+    default_ladder()
+    now = database_now()
+    recent = opened(now=now - 3 * HOUR, due_at=now - timedelta(seconds=2))
+    Poller(stop=threading.Event())._rescue()
+    assert again(recent).version == 1

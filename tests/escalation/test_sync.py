@@ -170,3 +170,19 @@ def test_more_than_one_script_can_take_is_written_in_several(
     timeline_client().flushdb()
     assert sync(ids) == Synced(scheduled=5)
     assert timeline.depth() == 5
+
+
+@pytest.mark.parametrize("version", ["1e9", "inf", "0x7fffffff", " 5", "5.5", "9" * 400])
+@pytest.mark.parametrize("place", ["fence", "payload"])
+def test_what_only_lua_reads_as_a_number_holds_nothing_up(redis_client, version, place):
+    default_ladder()
+    now = database_now()
+    dispute = opened(now=now, due_at=now + HOUR)
+    id_ = str(dispute.pk)
+    redis_client.zrem(keys().pending, id_)
+    if place == "fence":
+        redis_client.set(keys().fence + id_, version)
+    else:
+        redis_client.hset(keys().payload + id_, "version", version)
+    assert settle([id_]).scheduled == 1
+    assert survey.scores([id_]) == {id_: microseconds(dispute.due_at)}

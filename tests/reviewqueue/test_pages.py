@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import psycopg
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import OperationalError, connection, connections
 from django.db.backends.utils import CursorWrapper
 from django.test import Client
@@ -122,7 +123,8 @@ def test_signing_in_never_leads_to_another_site(ada):
 
 def typed_while_signed_out(client: Client, dispute: Dispute, name: str = "escalate", **fields):
     """The page after somebody whose session had ended pressed a button and signed in again."""
-    response = press(client, dispute, name, **{"reason": "I typed this"} | fields)
+    by = get_user_model().objects.get(username="ada").pk
+    response = press(client, dispute, name, **{"reason": "I typed this", "by": by} | fields)
     assert response.url == f"/sign-in/?next={page_of(dispute)}"
     words = text_of(client.get(response.url))
     assert "Your session had ended, so nothing was done. What you typed is kept" in words
@@ -718,3 +720,12 @@ def test_an_action_address_tells_an_outsider_nothing_by_get():
     client = Client()
     client.force_login(person("eve"))
     assert client.get(f"/disputes/{dispute.pk}/acknowledge/").status_code == 404
+
+
+def test_text_that_somebody_else_typed_is_not_shown_to_the_next_person(ada, ben, dispute):
+    client = Client()
+    press(client, dispute, "escalate", reason="I typed this", by=ada.pk)
+    client.post(
+        f"/sign-in/?next={page_of(dispute)}", {"username": "ben", "password": "pw"}, follow=True
+    )
+    assert "I typed this" not in client.get(page_of(dispute)).content.decode()
