@@ -78,7 +78,7 @@ def known_versions(ids: Sequence[str], *, client: Redis | None = None) -> dict[s
     found: dict[str, int] = {}
     payloads = payload_versions(ids, client=client)
     for chunk in chunks(ids):
-        fences = client.mget([name.fence + dispute_id for dispute_id in chunk])
+        fences: Sequence[Any] = client.mget([name.fence + dispute_id for dispute_id in chunk])
         for dispute_id, fence in zip(chunk, fences, strict=True):
             found[dispute_id] = max(payloads[dispute_id] or 0, whole_version(fence or "") or 0)
     return found

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import cast
+from typing import Any, Self, cast
 
 from django.conf import settings
 from django.db import models
@@ -294,12 +294,22 @@ class Dispute(models.Model):
 
     @classmethod
     def from_db(
-        cls, db: str | None, field_names: Collection[str], values: Collection[object]
-    ) -> "Dispute":
-        """A row as read, without the constructor and its signals: batches load hundreds."""
+        cls,
+        db: str | None,
+        field_names: Collection[str],
+        values: Collection[Any],
+        *,
+        fetch_mode: Any = None,
+    ) -> Self:
+        """A row as read, without the constructor and its signals: batches load hundreds.
+
+        `fetch_mode` is Django 6.1's; older releases do not give it.
+        """
         dispute = cls.__new__(cls)
         dispute._state = ModelState()
         dispute._state.adding = False
         dispute._state.db = db
+        if fetch_mode is not None:
+            dispute._state.fetch_mode = fetch_mode
         dispute.__dict__.update(zip(field_names, values, strict=True))
         return dispute
