@@ -4,10 +4,10 @@ A batch goes to Postgres as one JSON array and comes out as rows there: much che
 array a column, which the driver would have to quote value by value.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 
+import orjson
 from django.db import connection
 
 from disputes.audit import FOLDED, SEALED
@@ -33,7 +33,7 @@ def _recordset(columns: Sequence[str]) -> str:
 
 
 def _as_json(rows: Sequence[Row]) -> str:
-    return json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+    return orjson.dumps(rows).decode()
 
 
 def update_rows(rows: Sequence[Row]) -> int:

@@ -1,13 +1,16 @@
 """The log against somebody who owns the database: every tampering is found and named."""
 
+import hashlib
 import io
 import json
 from decimal import Decimal
 
 import pytest
 from django.core.management import CommandError, call_command
+from hypothesis import given
+from hypothesis import strategies as st
 
-from disputes.audit import FOLDED, canonical, entry_hash, fold, sealed_values, verify
+from disputes.audit import FOLDED, SEALED, canonical, entry_hash, fold, sealed_values, verify
 from disputes.invariants import QUERIES, broken
 from disputes.models import AuditEntry, Note
 from disputes.transitions.deadlines import promote
@@ -285,3 +288,20 @@ def test_a_promotion_between_the_two_reads_of_a_verification_is_no_fault():
         gate.open.set()
         assert verification.result() == [None]
     assert list(verify()) == [None]
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JSON_VALUES, min_size=len(SEALED), max_size=len(SEALED)))
+def test_the_sealed_text_is_plain_json_that_anybody_can_recompute(values):
+    entry = dict(zip(SEALED, values, strict=True))
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    assert entry_hash(entry) == hashlib.sha256(text.encode()).hexdigest()
