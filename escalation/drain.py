@@ -5,7 +5,6 @@ claimed again. Redis only proposes; promote decides in Postgres what is really d
 """
 
 import logging
-import sys
 import threading
 import time
 from collections import Counter
@@ -37,7 +36,6 @@ log = logging.getLogger(__name__)
 Promote = Callable[..., dict[UUID, str]]
 
 TRANSIENT_TRIES = 3
-SWITCH_INTERVAL_S = 0.0005
 TRANSIENT_PAUSE_S = 0.2
 # Outcomes that say: Redis believed something that Postgres does not. A sync mends that.
 _REDIS_IS_BEHIND = {
@@ -289,8 +287,6 @@ def _drain_in_pair() -> Counter[str]:
         finally:
             connection.close()
 
-    # A thread that Postgres has answered must not wait 5 ms, the default, for the other's turn.
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="drain") as helper:
         helped = helper.submit(help_out)
         counts = drain()
