@@ -49,7 +49,7 @@ def taken_by_other(dispute: Dispute) -> AlreadyTaken:
     )
 
 
-def _refuse_by_status(dispute: Dispute, *, actor_id: int) -> None:
+def _refuse_by_status(dispute: Dispute) -> None:
     """Acknowledging by status: open passes; the holder's own repeat is handled before."""
     match dispute.status:
         case Dispute.Status.OPEN:
@@ -151,7 +151,7 @@ def acknowledge(dispute_id: UUID, *, actor: User, seen_version: int, now: dateti
         failpoint("acknowledge.read")
         if dispute.status == Dispute.Status.ACKNOWLEDGED and dispute.holder_id == actor.pk:
             return dispute
-        _refuse_by_status(dispute, actor_id=actor.pk)
+        _refuse_by_status(dispute)
         seen_tier = _seen_tier(dispute, seen_version=seen_version, actor_id=actor.pk)
         _require_reviewer(
             dispute, actor=actor, seen_version=seen_version, seen_tier=seen_tier, now=now
