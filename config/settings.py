@@ -29,7 +29,12 @@ def _required(name: str, from_stack: str | None) -> str:
 
 
 def _url(name: str, value: str, *schemes: str) -> str:
-    if urlsplit(value).scheme not in schemes:
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018 (reading it is what checks it)
+    except ValueError as problem:
+        raise ImproperlyConfigured(f"{name} is not an address: {problem}.") from None
+    if parts.scheme not in schemes:
         raise ImproperlyConfigured(
             f"{name} must start with {' or '.join(f'{scheme}://' for scheme in schemes)}."
         )

@@ -1,7 +1,7 @@
 """What must hold at every committed state, as queries that name the offenders.
 
-Used by operators (`audit_invariants`), by tests and by the state machine alike. Numbers in
-brackets are those of docs/guarantees.md.
+Used by operators (`audit_invariants`), by tests and by the state machine alike; listed in
+docs/guarantees.md.
 """
 
 from dataclasses import dataclass, field

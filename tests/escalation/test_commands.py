@@ -324,6 +324,8 @@ def test_without_postgres_a_command_says_so_in_a_line_and_exits_2(words):
         ("ESCALATION", '{"batch_size": 0}', "escalation.E004"),
         ("DATABASE_URL", "sqlite:///x.db", "DATABASE_URL must start with postgres://"),
         ("REDIS_URL", "http://x", "REDIS_URL must start with redis://"),
+        ("DATABASE_URL", "postgresql://a:b@127.0.0.1:abc/x", "DATABASE_URL is not an address"),
+        ("REDIS_URL", "redis://127.0.0.1:99999/0", "REDIS_URL is not an address"),
         ("SECRET_KEY", "", "SECRET_KEY is not set"),
     ],
 )
@@ -334,14 +336,21 @@ def test_bad_settings_stop_the_start_in_words(variable, value, said):
     assert "Traceback" not in done.stderr
 
 
-def test_a_web_process_does_not_start_over_a_broken_clock():
+@pytest.mark.parametrize(
+    ("variable", "value", "id_"),
+    [
+        ("ESCALATION", '{"polls": 1}', "escalation.E002"),
+        ("WEBHOOKS", '{"erp": {"url": "http://x", "secrets": ["a"]}}', "escalation.E021"),
+    ],
+)
+def test_a_web_process_does_not_start_over_bad_settings(variable, value, id_):
     done = subprocess.run(
         [sys.executable, "-c", "import config.wsgi"],
         cwd=settings.BASE_DIR,
-        env={**os.environ, "ESCALATION": '{"polls": 1}'},
+        env={**os.environ, variable: value},
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert done.returncode != 0
-    assert "escalation.E002" in done.stderr
+    assert id_ in done.stderr

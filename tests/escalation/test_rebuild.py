@@ -233,3 +233,9 @@ def test_claims_go_on_while_a_rebuild_stands_still(
     rebuild()
     ids = tuple(str(d.pk) for d in disputes)
     assert slices == [(), ids[:2], ids[2:4], ids[4:6]]
+
+
+def test_a_mark_of_a_rebuild_that_has_no_end_is_given_one(redis_client):
+    redis_client.set(keys().rebuild, "somebody")
+    assert rebuild() is None
+    assert 0 < redis_client.ttl(keys().rebuild) <= 30
