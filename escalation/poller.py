@@ -75,7 +75,6 @@ class Poller:
     # How often the same due member was found unclaimed in a row; backs off while workers are away.
     _unanswered: int = 0
     _next_sweep_at: datetime | None = None
-    _redis_was_away: bool = False
     _next_rescue_s: float = 0.0
 
     def look(self) -> Look:
@@ -85,10 +84,8 @@ class Poller:
         found = Look(rest_s=jittered(knobs.poll_interval_s, knobs.jitter))
         sweep = self._sweep_is_due(now)
         try:
-            if self._redis_was_away:
-                # Short time-outs: while Redis hangs, each look may not cost a worker's patience.
-                timeline_client("request").ping()
-                self._redis_was_away = False
+            # A short time-out: while Redis hangs, no look may cost a worker's patience.
+            timeline_client("batch").ping()
             if sweep and not survey.is_built():
                 rebuild()
             self._look_at_timeline(found, now)
@@ -154,7 +151,6 @@ class Poller:
             if refused
             else "Redis cannot be reached"
         )
-        self._redis_was_away = True
         drain_postgres(budget_s=conf().poll_interval_s, stop=self.stop)
 
     def _between_sweeps(self, found: Look, now: datetime) -> None:

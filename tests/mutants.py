@@ -40,7 +40,10 @@ TRANSITIONS = (
         "disputes/transitions/rows.py",
         " WHERE d.id = new.id AND d.version = new.version - 1",
         " WHERE d.id = new.id",
-        (RACES + "test_an_acknowledgement_between_read_and_write_of_a_worker_is_not_overwritten",),
+        (
+            RACES
+            + "test_f83_an_acknowledgement_between_read_and_write_of_a_worker_is_not_overwritten",
+        ),
     ),
     Mutant(
         "one source and reference, one dispute",
@@ -76,7 +79,7 @@ TRANSITIONS = (
         "disputes/transitions/deadlines.py",
         "among(ids).filter(due_at__lte=now)",
         "among(ids).filter(due_at__isnull=False)",
-        (RACES + "test_an_acknowledgement_that_commits_first_leaves_the_clock_nothing_to_do",),
+        (RACES + "test_f82_an_acknowledgement_that_commits_first_leaves_the_clock_nothing_to_do",),
     ),
     Mutant(
         "paused ladders stand still in the batch",
@@ -109,7 +112,7 @@ TRANSITIONS = (
         "disputes/transitions/journal.py",
         "at = now if is_new else max(now, dispute.changed_at)",
         "at = now",
-        (AUDIT + "test_the_time_of_an_entry_is_never_before_the_entry_before_it",),
+        (AUDIT + "test_f49_the_time_of_an_entry_is_never_before_the_entry_before_it",),
     ),
     Mutant(
         "announced after the commit",
@@ -125,7 +128,7 @@ TRANSITIONS = (
         "    return bool(code and lost and False)",
         (
             "tests/faults/test_postgres_away.py::"
-            "test_a_connection_ended_in_mid_batch_rolls_the_batch_back_and_it_is_done_again",
+            "test_f43_a_connection_ended_in_mid_batch_rolls_the_batch_back_and_it_is_done_again",
         ),
     ),
 )
@@ -136,14 +139,20 @@ REVIEWERS = (
         "disputes/transitions/attempts.py",
         "        except LostRace:\n            if number == TRIES:\n                raise\n",
         "        except LostRace:\n            raise\n",
-        (RACES + "test_an_acknowledgement_between_read_and_write_of_a_worker_is_not_overwritten",),
+        (
+            RACES
+            + "test_f83_an_acknowledgement_between_read_and_write_of_a_worker_is_not_overwritten",
+        ),
     ),
     Mutant(
         "the third attempt locks the row",
         "disputes/transitions/reviewing.py",
         "dispute = locked(dispute_id) if number == TRIES else unlocked(dispute_id)",
         "dispute = unlocked(dispute_id)",
-        (RACES + "test_escalations_that_beat_two_attempts_lose_to_the_third_which_locks_the_row",),
+        (
+            RACES
+            + "test_f85_escalations_that_beat_two_attempts_lose_to_the_third_which_locks_the_row",
+        ),
     ),
     Mutant(
         "lock waits are bounded",
@@ -158,7 +167,7 @@ REVIEWERS = (
         "            held(dispute, holder_id=actor.pk, now=now),\n"
         "            cancels=Notification.CANCELLED_BY_ACKNOWLEDGEMENT,\n",
         "            held(dispute, holder_id=actor.pk, now=now),\n",
-        (RACES + "test_an_acknowledgement_that_commits_first_leaves_the_clock_nothing_to_do",),
+        (RACES + "test_f82_an_acknowledgement_that_commits_first_leaves_the_clock_nothing_to_do",),
     ),
     Mutant(
         "what others changed is seen first",
@@ -189,7 +198,7 @@ REVIEWERS = (
         "disputes/transitions/reviewing.py",
         'settings.ESCALATION.get("ack_grace_s", 60)',
         'settings.ESCALATION.get("ack_grace_s", 0)',
-        (RACES + "test_people_of_the_queue_it_left_may_still_acknowledge_within_the_grace",),
+        (RACES + "test_f89_people_of_the_queue_it_left_may_still_acknowledge_within_the_grace",),
     ),
     Mutant(
         "the grace ends",
@@ -237,7 +246,7 @@ RECORDS = (
         "disputes/migrations/0002_guards.py",
         "WHEN (NEW.version IS DISTINCT FROM OLD.version + 1 AND NEW IS DISTINCT FROM OLD)",
         "WHEN (false)",
-        (GUARDS + "test_no_column_of_a_dispute_changes_without_a_new_version",),
+        (GUARDS + "test_f71_no_column_of_a_dispute_changes_without_a_new_version",),
     ),
     Mutant(
         "every version has its audit entry",
@@ -361,7 +370,7 @@ TIMELINE_MUTANTS = (
         "  local version = tonumber(ARGV[at + 3])\n"
         "  local known = math.max(whole(stored), whole(fences[i]))\n",
         "  local version = tonumber(ARGV[at + 3])\n  local known = tonumber(stored) or 0\n",
-        (TIMELINE + "test_the_fence_refuses_a_late_write_of_an_older_state",),
+        (TIMELINE + "test_f88_the_fence_refuses_a_late_write_of_an_older_state",),
     ),
     Mutant(
         "a removal leaves a fence",
@@ -529,10 +538,7 @@ CLOCK = (
         "escalation/poller.py",
         "        drain_postgres(budget_s=conf().poll_interval_s, stop=self.stop)\n",
         "",
-        (
-            POLLER
-            + "test_with_another_layout_in_redis_the_poller_promotes_from_postgres_and_says_why",
-        ),
+        (POLLER + "test_f14_with_another_layout_the_poller_promotes_from_postgres_and_says_why",),
     ),
     Mutant(
         "one process takes a duty's turn",
@@ -684,7 +690,7 @@ READY_MUTANTS = (
         "elseif redis.call('SET', key, ARGV[2], 'EX', ARGV[3]) then",
         (
             READY + "test_what_another_is_taking_is_left_to_them_and_the_next_is_given",
-            READY + "test_F95_eight_people_at_once_take_exactly_the_first_eight_of_a_queue",
+            READY + "test_f95_eight_people_at_once_take_exactly_the_first_eight_of_a_queue",
         ),
     ),
     Mutant(

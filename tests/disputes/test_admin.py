@@ -329,7 +329,7 @@ def delete_page(thing) -> str:
         (Queue, "default r1 (live): Standard", "publish a revision without it"),
     ],
 )
-def test_deleting_what_is_in_use_says_where_and_what_to_do(editor, live, model, use, way_out):
+def test_f66_deleting_what_is_in_use_says_where_and_what_to_do(editor, live, model, use, way_out):
     thing = model.objects.first()
     for response in (
         editor.get(delete_page(thing)),

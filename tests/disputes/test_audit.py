@@ -268,7 +268,7 @@ def test_minus_nothing_is_nothing(story):
     assert verified()[0] == 0
 
 
-def test_the_time_of_an_entry_is_never_before_the_entry_before_it(story):
+def test_f49_the_time_of_an_entry_is_never_before_the_entry_before_it(story):
     ada = person("late", "compliance")
     earlier = acknowledge(story.pk, actor=ada, seen_version=5, now=NOON)
     entries = AuditEntry.objects.filter(dispute=story).order_by("version")

@@ -51,7 +51,7 @@ def as_application(statement: str):
     ],
     ids=["update", "bulk_update", "save", "sql", "a version skipped", "the head alone"],
 )
-def test_no_column_of_a_dispute_changes_without_a_new_version(change, dispute):
+def test_f71_no_column_of_a_dispute_changes_without_a_new_version(change, dispute):
     before = everything(dispute)
     assert refused_with(lambda: change(dispute)) == GUARD
     assert everything(dispute) == before
@@ -108,7 +108,7 @@ DESTRUCTIVE = [
 
 
 @pytest.mark.parametrize("statement", DESTRUCTIVE)
-def test_the_application_may_not_rewrite_the_log_or_remove_disputes(statement, dispute):
+def test_f70_the_application_may_not_rewrite_the_log_or_remove_disputes(statement, dispute):
     before = everything(dispute)
     assert refused_with(lambda: as_application(statement)) == FORBIDDEN
     assert everything(dispute) == before
@@ -181,7 +181,7 @@ INSTANTS = ["0001-01-01T00:00Z", "1989-12-31T23:59:59Z", "2200-01-01T00:00Z", "9
     "column",
     ["due_at", "restore_due_at", "external_due_at", "opened_at", "source_at", "changed_at"],
 )
-def test_no_instant_that_readers_cannot_read(column, instant, dispute):
+def test_f56_no_instant_that_readers_cannot_read(column, instant, dispute):
     statement = f"UPDATE disputes_dispute SET version = version + 1, {column} = '{instant}'"
     with pytest.raises(IntegrityError, match=f"dispute_{column}_is_a_sane_instant"):
         as_application(statement)

@@ -23,7 +23,7 @@ def draft():
     return copy_to_draft(LadderRevision.objects.get(ladder=default_ladder()))
 
 
-def test_a_new_revision_is_for_new_disputes_and_open_ones_stay_on_theirs(draft):
+def test_f65_a_new_revision_is_for_new_disputes_and_open_ones_stay_on_theirs(draft):
     before = opened()
     draft.tiers.update(sla=HOUR)
     publish(draft, by=None, now=NOON)

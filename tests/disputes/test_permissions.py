@@ -29,7 +29,7 @@ def test_a_reviewer_reviews_the_queues_of_their_groups_only(people):
     assert not permissions.may_review(people.sam, queue("compliance").pk)
 
 
-def test_queues_of_the_same_name_in_another_ladder_are_other_queues(people):
+def test_f67_queues_of_the_same_name_in_another_ladder_are_other_queues(people):
     default_ladder(slug="other")
     other = Queue.objects.get(ladder__slug="other", slug="senior")
     assert not permissions.may_review(people.sam, other.pk)
@@ -74,6 +74,6 @@ def test_what_one_may_not_see_looks_like_what_is_not_there(people):
     assert permissions.visible_dispute(people.sam, dispute.pk) == dispute
 
 
-def test_leaving_a_group_takes_effect_at_once(people):
+def test_f69_leaving_a_group_takes_effect_at_once(people):
     people.sam.groups.clear()
     assert not permissions.may_review(people.sam, queue("senior").pk)

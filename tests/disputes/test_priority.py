@@ -68,7 +68,7 @@ def test_aging_compares_arrivals_shifted_by_the_head_start(band, other_band, arr
     assert (first == second) == (shifted == other_shifted)
 
 
-def test_aging_starves_nobody_a_low_one_waits_a_day_for_high_ones_and_no_longer():
+def test_f100_aging_starves_nobody_a_low_one_waits_a_day_for_high_ones_and_no_longer():
     noon = datetime(2026, 6, 26, 12, tzinfo=UTC)
     low = queue_score(band="low", arrival=noon, policy="aging")
     day = timedelta(hours=24)

@@ -244,7 +244,7 @@ def test_people_who_left_are_never_told(people):
     assert [m for m in messages(dispute) if m[0] == 3] == [(3, "arrived", "sue", "pending")]
 
 
-def test_a_tier_without_active_people_is_noted_by_the_clock(people):
+def test_f74_a_tier_without_active_people_is_noted_by_the_clock(people):
     dispute = opened(tier="standard")
     for who in (people.sam, people.sue):
         who.is_active = False

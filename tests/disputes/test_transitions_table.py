@@ -238,7 +238,7 @@ def people():
 
 
 @pytest.mark.parametrize(("state", "action"), CELLS)
-def test_the_cell_is_exactly_what_the_table_says(state, action, people):
+def test_f94_the_cell_is_exactly_what_the_table_says(state, action, people):
     dispute = dispute_that_is(state, people)
     pending = messages(dispute)
     instant = (dispute.due_at or instant_of(state)) if action == "deadline" else instant_of(state)

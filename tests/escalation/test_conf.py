@@ -116,7 +116,7 @@ def test_duties_are_a_list_of_texts(duties):
     ],
     ids=lambda values: next(iter(values)),
 )
-def test_values_that_do_not_fit_together_are_refused(values):
+def test_f75_values_that_do_not_fit_together_are_refused(values):
     assert ids(values) == ["escalation.E007"]
 
 

@@ -387,7 +387,7 @@ def test_what_is_acknowledged_before_the_digest_leaves_is_not_in_it(ada, monkeyp
     assert channel.digests == [[f"R{number:02}" for number in range(12) if number != 4]]
 
 
-def test_bug_26_an_acknowledgement_cancels_every_message_that_has_not_begun_to_leave(
+def test_f87_bug_26_an_acknowledgement_cancels_every_message_that_has_not_begun_to_leave(
     ada, settings
 ) -> None:
     """Three people, two channels, one row in back-off after a 500."""

@@ -25,7 +25,7 @@ def test_readyz_is_ok_while_a_poller_lives_and_nothing_is_late(client):
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
 
 
-def test_without_poller_and_redis_people_go_on_and_are_told(client, settings):
+def test_f11_without_poller_and_redis_people_go_on_and_are_told(client, settings):
     settings.TIMELINE_REDIS_URL = DEAD_REDIS
     beat("poller@here", kind="poller", now=database_now() - HOUR, detail={})
     answer = client.get("/readyz")

@@ -343,7 +343,9 @@ def test_a_timeline_of_the_wrong_type_is_removed_and_built_again(redis_client):
     assert survey.scores([str(dispute.pk)]) == {str(dispute.pk): microseconds(dispute.due_at)}
 
 
-def test_with_another_layout_in_redis_the_poller_promotes_from_postgres_and_says_why(redis_client):
+def test_f14_with_another_layout_the_poller_promotes_from_postgres_and_says_why(
+    redis_client,
+):
     default_ladder()
     now = database_now()
     dispute = opened(now=now - 3 * HOUR, due_at=now - MINUTE)

@@ -155,7 +155,7 @@ def test_a_rebuild_whose_process_died_may_be_begun_again_when_its_lock_has_run_o
     assert rebuild() == 7
 
 
-def test_traffic_beside_a_rebuild_is_never_undone(
+def test_f35_traffic_beside_a_rebuild_is_never_undone(
     disputes: list[Dispute], redis_client: Redis
 ) -> None:
     """Promotions and acknowledgements go on; Redis never holds an older version than it had."""

@@ -58,7 +58,9 @@ def test_nothing_is_written_after_a_rollback(dispute: Dispute, redis_client: Red
     assert keys_there(redis_client) == []
 
 
-def test_nothing_is_written_after_an_inner_rollback(dispute: Dispute, redis_client: Redis) -> None:
+def test_f72_nothing_is_written_after_an_inner_rollback(
+    dispute: Dispute, redis_client: Redis
+) -> None:
     with transaction.atomic():
         announce_and_roll_back(dispute)
     assert keys_there(redis_client) == []

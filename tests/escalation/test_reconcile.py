@@ -108,7 +108,7 @@ def claim_a_newer_version(dispute: Dispute) -> None:
         (claim_a_newer_version, "misplaced"),
     ],
 )
-def test_damage_to_one_dispute_is_named_and_repaired_and_the_others_are_left_alone(
+def test_f32_f33_damage_to_one_dispute_is_named_and_repaired_and_the_others_are_left_alone(
     dispute: Dispute, damage: Callable[[Dispute], None], kind: str
 ) -> None:
     sound = future()
@@ -240,7 +240,7 @@ def test_stranded_messages_are_counted(dispute: Dispute) -> None:
 
 
 @pytest.mark.parametrize(("skew", "is_skewed"), [(1.5, True), (-1.5, True), (0.9, False)])
-def test_a_skewed_clock_is_reported_and_is_no_drift(skew: float, is_skewed: bool) -> None:
+def test_f30_a_skewed_clock_is_reported_and_is_no_drift(skew: float, is_skewed: bool) -> None:
     for drift in (Drift(redis_skew_s=skew), Drift(host_skew_s=skew)):
         assert drift.is_skewed is is_skewed
         assert drift.is_clean

@@ -61,7 +61,7 @@ def fill(admin: redis.Redis) -> None:
         deque(writes, maxlen=0)
 
 
-def test_F24_BUG_21_out_of_memory_leaves_the_old_score_and_payload(client, admin):
+def test_f24_bug_21_out_of_memory_leaves_the_old_score_and_payload(client, admin):
     one, new = str(uuid.uuid4()), str(uuid.uuid4())
     timeline.schedule([entry(one, DUE_US, version=1)])
     fill(admin)
@@ -72,7 +72,7 @@ def test_F24_BUG_21_out_of_memory_leaves_the_old_score_and_payload(client, admin
     assert timeline_survey.payload_versions([one, new]) == {one: 1, new: None}
 
 
-def test_F24_out_of_memory_a_removal_works_and_leaves_its_fence(client, admin):
+def test_f24_out_of_memory_a_removal_works_and_leaves_its_fence(client, admin):
     one = str(uuid.uuid4())
     timeline.schedule([entry(one, DUE_US, version=1)])
     fill(admin)
@@ -82,7 +82,7 @@ def test_F24_out_of_memory_a_removal_works_and_leaves_its_fence(client, admin):
     assert timeline.schedule([entry(one, DUE_US, version=1)]) == 0
 
 
-def test_F24_out_of_memory_nothing_is_claimed_and_nothing_is_lost(client, admin):
+def test_f24_out_of_memory_nothing_is_claimed_and_nothing_is_lost(client, admin):
     one = str(uuid.uuid4())
     timeline.schedule([entry(one, DUE_US, version=1)])
     fill(admin)
@@ -93,7 +93,7 @@ def test_F24_out_of_memory_nothing_is_claimed_and_nothing_is_lost(client, admin)
 
 
 @pytest.mark.parametrize("policy", ["volatile-lru", "allkeys-lru", "volatile-ttl"])
-def test_F25_F26_a_server_that_evicts_is_refused(client, admin, policy):
+def test_f25_f26_a_server_that_evicts_is_refused(client, admin, policy):
     admin.config_set("maxmemory-policy", policy)
     with pytest.raises(UnfitRedis, match=f"{policy}.*Set maxmemory-policy to noeviction"):
         refuse_evicting_policy(client)

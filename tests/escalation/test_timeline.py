@@ -249,7 +249,7 @@ def test_a_release_with_a_foreign_token_leaves_the_lock():
     assert timeline_survey.locks_held(ids) == dict.fromkeys(ids, "owner")
 
 
-def test_BUG_08_a_late_release_leaves_the_lock_of_the_next_owner(raw):
+def test_bug_08_a_late_release_leaves_the_lock_of_the_next_owner(raw):
     ids = scheduled(1)
     claim("slow")
     raw.delete(LOCK + ids[0])  # as its time to live would
@@ -258,7 +258,7 @@ def test_BUG_08_a_late_release_leaves_the_lock_of_the_next_owner(raw):
     assert claim("third").ids == ()
 
 
-def test_BUG_07_a_loser_that_shuts_down_releases_nothing():
+def test_bug_07_a_loser_that_shuts_down_releases_nothing():
     ids = scheduled(1)
     claim("winner")
     lost = claim("loser")
@@ -334,7 +334,7 @@ def test_a_removal_takes_member_and_payload_and_leaves_a_fence(raw, settings):
     assert 39 <= raw.ttl(FENCE + dispute_id) <= 40
 
 
-def test_the_fence_refuses_a_late_write_of_an_older_state():
+def test_f88_the_fence_refuses_a_late_write_of_an_older_state():
     (dispute_id,) = scheduled(1)
     timeline.unschedule([(dispute_id, 2)])
     assert timeline.schedule([entry(dispute_id, version=1)]) == 0
@@ -540,7 +540,7 @@ def test_two_prefixes_on_one_server_do_not_touch_each_other(settings, raw):
 # --- a server that forgets, fills up, or is shared by many
 
 
-def test_F29_scripts_survive_a_server_that_forgot_them(raw):
+def test_f29_scripts_survive_a_server_that_forgot_them(raw):
     ids = [an_id() for _ in range(2)]
     raw.script_flush()
     assert timeline.schedule([entry(each) for each in ids]) == 2

@@ -71,7 +71,7 @@ def test_f55_a_deadline_is_due_at_its_microsecond_and_not_one_before(clock: Data
     assert entry.at == entry.from_due_at == instant + MINUTE
 
 
-def test_f50_a_jump_ahead_passes_every_deadline_once_one_tier_at_a_time(
+def test_f62_f50_a_jump_ahead_passes_every_deadline_once_one_tier_at_a_time(
     clock: DatabaseClock,
 ) -> None:
     """Days ahead at once: the next deadline counts from the promotion, not from the old one."""

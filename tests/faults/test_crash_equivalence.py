@@ -306,7 +306,7 @@ def die_everywhere(scene: Scene, process: Process) -> dict[str, Group]:
     return groups
 
 
-def test_every_process_may_die_at_every_point_and_the_record_is_that_of_a_run_without_deaths(
+def test_f05_every_process_may_die_at_every_point_and_the_record_is_that_of_a_run_without_deaths(
     clock: DatabaseClock, scene: Scene
 ) -> None:
     groups = {process: die_everywhere(scene, process) for process in PROCESSES}

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.processes
 POINTS = ("deliver.claimed", "deliver.before_send", "deliver.sent")
 
 
-def test_messages_of_killed_senders_arrive_with_a_repeated_key_at_the_worst(crew: Crew) -> None:
+def test_f07_messages_of_killed_senders_arrive_with_a_repeated_key_at_the_worst(crew: Crew) -> None:
     default_ladder()
     # As many people as a claim takes messages, so that nobody's are folded into one.
     for number in range(CLAIM_SIZE):

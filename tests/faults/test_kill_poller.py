@@ -23,7 +23,7 @@ from tests.situations import default_ladder
 pytestmark = pytest.mark.processes
 
 
-def test_a_poller_killed_before_and_after_it_rings_leaves_its_work_to_the_next(
+def test_f02_f03_a_poller_killed_before_and_after_it_rings_leaves_its_work_to_the_next(
     crew: Crew, redis_client: Redis
 ) -> None:
     default_ladder()
@@ -44,7 +44,7 @@ def test_a_poller_killed_before_and_after_it_rings_leaves_its_work_to_the_next(
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_a_poller_told_to_stop_ends_within_two_seconds_and_says_that_all_is_well(
+def test_f09_a_poller_told_to_stop_ends_within_two_seconds_and_says_that_all_is_well(
     crew: Crew, busy: bool
 ) -> None:
     default_ladder()
@@ -85,7 +85,9 @@ def test_while_the_workers_are_away_few_jobs_wait_and_on_their_return_all_is_pro
     assert_each_promoted_once(ids)
 
 
-def test_ten_pollers_and_three_workers_move_five_hundred_deadlines_once_each(crew: Crew) -> None:
+def test_f12_ten_pollers_and_three_workers_move_five_hundred_deadlines_once_each(
+    crew: Crew,
+) -> None:
     default_ladder()
     for _ in range(10):
         crew.poller()

@@ -34,7 +34,9 @@ SMALL_BATCHES = '{"poll_interval_s": 1, "lock_ttl_s": 5, "drain_linger_s": 0, "b
 ONLY_RINGS = '{"poll_interval_s": 1, "lock_ttl_s": 300, "batch_size": 10}'
 
 
-def test_a_work_horse_killed_at_any_point_costs_no_deadline_and_doubles_none(crew: Crew) -> None:
+def test_f01_a_work_horse_killed_at_any_point_costs_no_deadline_and_doubles_none(
+    crew: Crew,
+) -> None:
     """Each death keeps its own batch locked; all seven locks are waited for at once."""
     default_ladder()
     # A drain of a backlog works on two batches at once, and a death leaves both locked.
@@ -52,7 +54,7 @@ def test_a_work_horse_killed_at_any_point_costs_no_deadline_and_doubles_none(cre
 
 
 @pytest.mark.parametrize("point", ["journal.audit_written", "promote.committed"])
-def test_a_whole_worker_killed_while_it_stands_there_leaves_its_work_to_the_next(
+def test_f04_f06_a_whole_worker_killed_while_it_stands_there_leaves_its_work_to_the_next(
     crew: Crew, point: str, redis_client: Redis
 ) -> None:
     """Worker and work horse die together: before the commit all is undone, after it all stays."""

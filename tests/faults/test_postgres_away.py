@@ -48,7 +48,7 @@ def end_own_connection(owner: psycopg.Connection) -> None:
     ("point", "number"),
     [("promote.selected", 10), ("journal.audit_written", 10), ("journal.audit_written", 1)],
 )
-def test_a_connection_ended_in_mid_batch_rolls_the_batch_back_and_it_is_done_again(
+def test_f43_a_connection_ended_in_mid_batch_rolls_the_batch_back_and_it_is_done_again(
     owner_connection: psycopg.Connection, point: str, number: int
 ) -> None:
     default_ladder()
@@ -88,7 +88,7 @@ def test_everything_goes_on_by_itself_after_postgres_was_away(crew: Crew) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_commit_whose_answer_was_lost_is_not_done_twice(crew: Crew) -> None:
+def test_f08_a_commit_whose_answer_was_lost_is_not_done_twice(crew: Crew) -> None:
     """The server committed, the worker cannot know: its next look finds nothing due."""
     default_ladder()
     ids = open_due(10)

@@ -20,7 +20,7 @@ from tests.situations import default_ladder, person
 pytestmark = pytest.mark.processes
 
 
-def test_a_worker_stopped_for_longer_than_its_locks_changes_nothing_when_it_wakes(
+def test_f10_a_worker_stopped_for_longer_than_its_locks_changes_nothing_when_it_wakes(
     crew: Crew, redis_client: Redis
 ) -> None:
     """Its transaction selects nothing, its writes are fenced, its release is by token."""

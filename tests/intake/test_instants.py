@@ -51,7 +51,7 @@ def test_an_aware_time_becomes_an_instant_in_utc(text, instant):
         "2000-01-01T00:00:00+01:00",
     ],
 )  # fmt: skip
-def test_an_impossible_or_implausible_time_is_refused(text):
+def test_f54_an_impossible_or_implausible_time_is_refused(text):
     with pytest.raises(Unreadable):
         parse_instant(text, rules=UTC_RULES)
 

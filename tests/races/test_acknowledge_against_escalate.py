@@ -42,7 +42,7 @@ def scene():
     return ada, opened()
 
 
-def test_an_acknowledgement_that_commits_first_leaves_the_clock_nothing_to_do(scene):
+def test_f82_an_acknowledgement_that_commits_first_leaves_the_clock_nothing_to_do(scene):
     ada, dispute = scene
     acknowledge(dispute.pk, actor=ada, seen_version=1, now=LATE)
     assert promote([dispute.pk], now=LATE) == {dispute.pk: "NOT_DUE"}
@@ -50,7 +50,9 @@ def test_an_acknowledgement_that_commits_first_leaves_the_clock_nothing_to_do(sc
     assert events(dispute, "cancelled") == [("arrived", 1)]
 
 
-def test_a_worker_that_has_selected_the_row_wins_and_the_acknowledgement_wins_one_tier_up(scene):
+def test_f84_a_worker_that_has_selected_the_row_wins_and_the_acknowledgement_wins_one_tier_up(
+    scene,
+):
     ada, dispute = scene
     with gate_at("promote.before_commit") as gate:
         worker = Background(lambda: promote([dispute.pk], now=LATE))
@@ -70,7 +72,7 @@ def test_a_worker_that_has_selected_the_row_wins_and_the_acknowledgement_wins_on
     assert events(dispute, "pending") == []
 
 
-def test_an_acknowledgement_between_read_and_write_of_a_worker_is_not_overwritten(scene):
+def test_f83_an_acknowledgement_between_read_and_write_of_a_worker_is_not_overwritten(scene):
     """The worker locks what it selects, so the acknowledgement waits for its commit and retries."""
     ada, dispute = scene
     with gate_at("acknowledge.read") as gate:
@@ -82,7 +84,7 @@ def test_an_acknowledgement_between_read_and_write_of_a_worker_is_not_overwritte
     assert (after.status, after.tier.slug, after.version) == ("acknowledged", "senior", 3)
 
 
-def test_escalations_that_beat_two_attempts_lose_to_the_third_which_locks_the_row(scene):
+def test_f85_escalations_that_beat_two_attempts_lose_to_the_third_which_locks_the_row(scene):
     ada, dispute = scene
     outcomes: list[str] = []
 
@@ -124,7 +126,9 @@ class LatchedChannel:
         self.gate()
 
 
-def test_an_acknowledgement_during_a_send_returns_at_once_and_cancels_the_rest(scene, monkeypatch):
+def test_f86_an_acknowledgement_during_a_send_returns_at_once_and_cancels_the_rest(
+    scene, monkeypatch
+):
     ada, dispute = scene
     person("bea", "standard")
     person("col", "standard")
@@ -164,7 +168,7 @@ def test_no_transaction_is_open_while_a_channel_is_blocked(scene, monkeypatch, o
     assert open_transactions == 0
 
 
-def test_two_people_at_once_one_takes_it_and_the_other_hears_who(scene):
+def test_f91_two_people_at_once_one_takes_it_and_the_other_hears_who(scene):
     ada, dispute = scene
     ben = person("ben", "standard")
     with gate_at("acknowledge.read") as gate:
@@ -188,7 +192,7 @@ def test_a_double_click_writes_one_version(scene):
     assert actions(dispute) == ["created", "acknowledged"]
 
 
-def test_people_of_the_queue_it_left_may_still_acknowledge_within_the_grace(scene):
+def test_f89_people_of_the_queue_it_left_may_still_acknowledge_within_the_grace(scene):
     ada, dispute = scene
     promote([dispute.pk], now=LATE)
     after = acknowledge(dispute.pk, actor=ada, seen_version=1, now=LATE + MINUTE)

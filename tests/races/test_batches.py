@@ -34,7 +34,7 @@ def test_a_batch_passes_over_the_row_of_another_and_does_the_rest():
     assert AuditEntry.objects.filter(action="promoted").count() == 2
 
 
-def test_what_a_batch_has_read_nobody_else_promotes_meanwhile():
+def test_f13_what_a_batch_has_read_nobody_else_promotes_meanwhile():
     default_ladder()
     dispute = opened()
     with gate_at("promote.selected") as gate:

@@ -161,7 +161,7 @@ def test_the_representation_has_every_field():
     assert body["links"]["page"].endswith(f"/disputes/{seen}/")
 
 
-def test_twenty_identical_posts_make_one_dispute_with_one_id_for_all():
+def test_f80_twenty_identical_posts_make_one_dispute_with_one_id_for_all():
     clients = [caller(person(f"p{number}", "standard")) for number in range(20)]
     answers = together(*(lambda c=c: post(c, "/disputes", FACTS) for c in clients))
     assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
@@ -240,7 +240,7 @@ BAD_VALUES = [
 ]
 
 
-def test_F133_F134_F135_a_bad_value_is_422_naming_the_field_and_nothing_is_stored():
+def test_f133_f134_f135_a_bad_value_is_422_naming_the_field_and_nothing_is_stored():
     client = caller(person("ann", "standard"))
     answers = [
         (field, value, post(client, "/disputes", json.dumps(FACTS | {field: value})))
@@ -305,7 +305,7 @@ BAD_BODIES = [
 ]
 
 
-def test_F137_a_body_that_is_no_small_json_object_is_a_clear_4xx():
+def test_f137_a_body_that_is_no_small_json_object_is_a_clear_4xx():
     client = caller(person("ann", "standard"))
     answers = [post(client, "/disputes", body) for body, _, _ in BAD_BODIES]
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [
@@ -315,7 +315,7 @@ def test_F137_a_body_that_is_no_small_json_object_is_a_clear_4xx():
     assert not Dispute.objects.exists()
 
 
-def test_F137_a_hundred_thousand_unknown_fields_are_answered_with_a_few():
+def test_f137_a_hundred_thousand_unknown_fields_are_answered_with_a_few():
     body = json.dumps({f"f{n}": 1 for n in range(60_000)})
     answer = post(caller(person("ann", "standard")), "/disputes", body)
     assert answer.status_code == 422
@@ -345,7 +345,7 @@ def test_a_dispute_that_may_not_be_seen_is_404_like_one_that_does_not_exist():
     assert len({answer.content for answer in answers}) == 1
 
 
-def test_F136_an_id_in_another_shape_is_404():
+def test_f136_an_id_in_another_shape_is_404():
     dispute = Dispute.objects.get(pk=opened().pk)
     client = caller(person("ann", "standard"))
     shapes = [
@@ -405,7 +405,7 @@ def test_two_people_acknowledge_one_wins_and_the_other_is_told_who():
     assert (won.json()["holder"], won["ETag"]) == (stands.holder.username, '"2"')
 
 
-def test_F90_a_double_click_is_200_twice_and_one_entry():
+def test_f90_a_double_click_is_200_twice_and_one_entry():
     ann = person("ann", "standard")
     dispute = opened()
     clients = [caller(ann), caller(ann)]

@@ -150,7 +150,7 @@ def test_a_released_dispute_stands_at_its_old_place():
 
 
 @pytest.mark.usefixtures("_ladder")
-def test_a_changed_band_moves_a_waiting_dispute_within_its_queue():
+def test_f99_a_changed_band_moves_a_waiting_dispute_within_its_queue():
     ann = person("ann", "standard")
     first, second = many(2)
     change_band(second.pk, band="high", actor=ann, now=NOON, reason="large")
@@ -177,7 +177,7 @@ def test_an_old_write_never_undoes_a_newer_one():
 
 @pytest.mark.usefixtures("_ladder")
 @pytest.mark.parametrize("whole", [True, False], ids=["sets_whole", "sets_lost"])
-def test_F95_twenty_people_take_fifteen_disputes_each_once_and_five_get_nothing(whole):
+def test_f95_twenty_people_take_fifteen_disputes_each_once_and_five_get_nothing(whole):
     people = [person(f"p{number}", "standard") for number in range(20)]
     order = many(15)
     if not whole:
@@ -194,7 +194,7 @@ def test_F95_twenty_people_take_fifteen_disputes_each_once_and_five_get_nothing(
 
 
 @pytest.mark.usefixtures("_ladder")
-def test_F95_eight_people_at_once_take_exactly_the_first_eight_of_a_queue():
+def test_f95_eight_people_at_once_take_exactly_the_first_eight_of_a_queue():
     people = [person(f"p{number}", "standard") for number in range(8)]
     order = many(15)
     taken = together(8, lambda n: ready.take_next(people[n], queue_ids=None, now=database_now()))
@@ -203,7 +203,7 @@ def test_F95_eight_people_at_once_take_exactly_the_first_eight_of_a_queue():
 
 
 @pytest.mark.usefixtures("_ladder")
-def test_F95_one_person_in_twenty_tabs_gets_fifteen_different_disputes():
+def test_f95_one_person_in_twenty_tabs_gets_fifteen_different_disputes():
     ann = person("ann", "standard")
     order = many(15)
     taken = together(20, lambda n: ready.take_next(ann, queue_ids=None, now=database_now()))
@@ -249,7 +249,7 @@ def test_nobody_takes_from_a_queue_they_do_not_review():
 
 
 @pytest.mark.usefixtures("_ladder")
-def test_F97_a_head_that_is_gone_is_skipped_and_taken_out():
+def test_f97_a_head_that_is_gone_is_skipped_and_taken_out():
     ann = person("ann", "standard")
     gone, waiting = many(2)
     with_receiver_off = ready_client("worker")
@@ -261,7 +261,7 @@ def test_F97_a_head_that_is_gone_is_skipped_and_taken_out():
 
 
 @pytest.mark.usefixtures("_ladder")
-def test_F97_an_escalation_between_reserving_and_acknowledging_does_not_stop_the_taker():
+def test_f97_an_escalation_between_reserving_and_acknowledging_does_not_stop_the_taker():
     ann = person("ann", "standard")
     dispute = opened(due_at=NOON + MINUTE)
     now = NOON + 2 * MINUTE
@@ -325,7 +325,7 @@ def test_sets_that_lost_their_beginning_are_not_believed():
 
 @pytest.mark.usefixtures("_ladder")
 @pytest.mark.processes
-def test_F96_death_between_reserving_and_acknowledging_loses_nothing():
+def test_f96_death_between_reserving_and_acknowledging_loses_nothing():
     ann = person("ann", "standard")
     dispute = opened()
     connections.close_all()
@@ -408,7 +408,7 @@ def test_one_person_in_eight_tabs_gets_five_different_disputes_with_redis_away(s
 
 
 @pytest.mark.usefixtures("_ladder")
-def test_BUG_57_a_count_is_postgres_own_when_the_sets_are_not_whole():
+def test_bug_57_a_count_is_postgres_own_when_the_sets_are_not_whole():
     many(3)
     assert ready.depth(queue()) == 3
     ready_client("worker").flushdb()
