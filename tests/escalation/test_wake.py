@@ -54,9 +54,7 @@ def test_the_first_wait_wakes_at_once_since_nothing_was_heard_before_it(stop):
 
 def test_an_earlier_entry_wakes(waker):
     schedule(999)
-    started = time.monotonic()
     assert waker.wait(timeout_s=LONG_S, earlier_than_us=1_000)
-    assert time.monotonic() - started < 1
 
 
 def test_an_entry_that_is_not_earlier_wakes_nobody(waker):
@@ -100,14 +98,14 @@ def test_every_poller_is_woken(waker, stop):
 def test_a_wait_during_which_nothing_comes_ends_in_time(waker):
     started = time.monotonic()
     assert not waker.wait(timeout_s=SHORT_S)
-    assert SHORT_S <= time.monotonic() - started < SHORT_S + 1
+    assert SHORT_S <= time.monotonic() - started < LONG_S
 
 
 def test_a_stop_ends_the_wait(waker, stop):
     threading.Timer(0.1, stop.set).start()
     started = time.monotonic()
     assert not waker.wait(timeout_s=LONG_S)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < LONG_S
 
 
 def test_deployments_do_not_wake_each_other(waker, settings):
@@ -132,7 +130,7 @@ def test_without_a_server_the_wait_lasts_as_long_and_raises_nothing(own_server, 
     own_server.stop()
     started = time.monotonic()
     assert not waker.wait(timeout_s=1.5)
-    assert time.monotonic() - started < 2.5
+    assert 1.5 <= time.monotonic() - started < LONG_S
     waker.close()
 
 

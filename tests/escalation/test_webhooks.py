@@ -36,6 +36,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 NEW, OLD = "new-secret-0123456789", "old-secret-0123456789"
 QUICK_S = 0.6
+# Far less than what would hold a sender for ever, more than a busy machine takes.
+PATIENCE_S = 8.0
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +154,7 @@ def test_f110_a_hanging_endpoint_costs_its_deadline_and_is_tried_again(
         told("ops")
         started_at = time.monotonic()
         assert deliver() == Counter(pending=1)
-        assert QUICK_S <= time.monotonic() - started_at < QUICK_S + 2
+        assert QUICK_S <= time.monotonic() - started_at < PATIENCE_S
         assert "TimeoutError" in only_message().last_error
         try_again()
         assert deliver() == Counter(sent=1)
@@ -174,7 +176,7 @@ def test_f110_f114_an_answer_that_comes_byte_by_byte_does_not_outlast_the_deadli
         told("ops")
         started_at = time.monotonic()
         assert deliver() == Counter(pending=1)
-        assert time.monotonic() - started_at < QUICK_S + 2
+        assert time.monotonic() - started_at < PATIENCE_S
 
 
 def test_f110_a_body_that_dribbles_after_a_200_ends_with_the_deadline_and_counts_as_sent(
@@ -187,7 +189,7 @@ def test_f110_a_body_that_dribbles_after_a_200_ends_with_the_deadline_and_counts
         told("ops")
         started_at = time.monotonic()
         assert deliver() == Counter(sent=1)
-        assert time.monotonic() - started_at < QUICK_S + 2
+        assert time.monotonic() - started_at < PATIENCE_S
 
 
 def test_f110_an_endpoint_that_never_reads_cannot_hold_the_sender() -> None:
@@ -204,7 +206,7 @@ def test_f110_an_endpoint_that_never_reads_cannot_hold_the_sender() -> None:
                 deadline_s=QUICK_S,
                 allow_loopback=True,
             )
-        assert time.monotonic() - started_at < QUICK_S + 2
+        assert time.monotonic() - started_at < PATIENCE_S
 
 
 def test_f110_a_name_that_is_never_resolved_keeps_the_deadline(
@@ -221,7 +223,7 @@ def test_f110_a_name_that_is_never_resolved_keeps_the_deadline(
                 deadline_s=QUICK_S,
                 allow_loopback=True,
             )
-        assert time.monotonic() - started_at < QUICK_S + 2
+        assert time.monotonic() - started_at < PATIENCE_S
 
 
 @pytest.mark.parametrize("status", [103, 408, 425, 429, 500, 502, 503, 504, 599])
@@ -381,7 +383,7 @@ def test_f114_of_a_huge_answer_no_more_than_64_kb_is_read(settings) -> None:
         told("ops")
         started_at = time.monotonic()
         assert deliver() == Counter(sent=1)
-        assert time.monotonic() - started_at < 2
+        assert time.monotonic() - started_at < webhook.DEADLINE_S
     # The kernel's buffers on both sides take some more than what was read.
     assert sum(written) < 20_000_000
 
@@ -398,7 +400,7 @@ def test_f114_a_gzip_bomb_is_not_unpacked_and_an_error_text_in_a_200_changes_not
         told("ops")
         started_at = time.monotonic()
         assert deliver() == Counter(sent=2)
-        assert time.monotonic() - started_at < 2
+        assert time.monotonic() - started_at < webhook.DEADLINE_S
     assert "accept-encoding" not in server.requests[0].headers
 
 
@@ -491,7 +493,7 @@ def test_f147_bug_60_no_address_of_this_machine_or_the_inner_network_is_called(
         told("ops")
         started_at = time.monotonic()
         counts = deliver()
-        assert time.monotonic() - started_at < 2, "it was refused, not tried"
+        assert time.monotonic() - started_at < webhook.DEADLINE_S, "it was refused, not tried"
     assert trap.connections == 0
     # A resolver may refuse some spellings; then it is a name that does not exist.
     assert counts in (Counter(failed=1), Counter(pending=1))
