@@ -7,11 +7,11 @@ sessions, the job pages.
 import sys
 
 from django.core.exceptions import BadRequest, SuspiciousOperation
-from django.db import DatabaseError, DataError, InterfaceError
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from disputes.transitions.attempts import is_transient
+from disputes.transitions.attempts import is_outage
 from reviewqueue.views.pages import out_of_service
 
 # Values that Postgres cannot hold or compare: NUL, numbers too large, a broken pattern.
@@ -20,11 +20,9 @@ UNUSABLE_INPUT = (DataError, OverflowError, BadRequest, SuspiciousOperation)
 
 def answer_for(request: HttpRequest, error: BaseException | None) -> HttpResponse:
     """The page for an exception; it asks neither the database nor the request's form."""
-    if isinstance(error, InterfaceError):
-        return out_of_service(request)
     if isinstance(error, UNUSABLE_INPUT):
         return HttpResponse(render_to_string("400.html"), status=400)
-    if isinstance(error, DatabaseError) and is_transient(error):
+    if is_outage(error):
         return out_of_service(request)
     if isinstance(error, ValueError) and request.path.startswith("/admin/") and request.GET:
         # Filters of the admin's lists hand on what stands in the address, a year 0 for one.

@@ -134,6 +134,12 @@ def _database(url: str) -> dict[str, object]:
     # PgBouncer in transaction mode: no server-side cursors, no prepared statements.
     database["DISABLE_SERVER_SIDE_CURSORS"] = True
     database["OPTIONS"] = {
+        # A server that vanishes without a word is given up in half a minute, not in a quarter
+        # of an hour as the kernel would; an address may say otherwise.
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 4,
+        "tcp_user_timeout": 30_000,
         **database.get("OPTIONS", {}),
         "prepare_threshold": None,
         "connect_timeout": 5,
@@ -167,7 +173,10 @@ _RQ_QUEUE = {
     "SERIALIZER": "rq.serializers.JSONSerializer",
     "REDIS_CLIENT_KWARGS": {"socket_connect_timeout": 2},
 }
-RQ = {"JOB_CLASS": "escalation.known_jobs.KnownJob"}
+RQ = {
+    "JOB_CLASS": "escalation.known_jobs.KnownJob",
+    "WORKER_CLASS": "escalation.worker.OwnConnections",
+}
 RQ_QUEUES = {"escalations": _RQ_QUEUE, "notifications": _RQ_QUEUE}
 
 # Every knob, its default and legal range: escalation/conf.py.

@@ -76,6 +76,8 @@ class Poller:
     _unanswered: int = 0
     _next_sweep_at: datetime | None = None
     _next_rescue_s: float = 0.0
+    # Long work by name, each in a thread of its own; None: a single look does it at once.
+    _beside: dict[str, threading.Thread] | None = None
 
     def look(self) -> Look:
         """Look once: ring workers for what is due, hand over what Redis does not know."""
@@ -87,7 +89,7 @@ class Poller:
             # A short time-out: while Redis hangs, no look may cost a worker's patience.
             timeline_client("batch").ping()
             if sweep and not survey.is_built():
-                rebuild()
+                self._do_beside("rebuild", rebuild)
             self._look_at_timeline(found, now)
             if sweep:
                 found.handed_over = hand_over_unknown(now=now)
@@ -164,7 +166,19 @@ class Poller:
             return
         if outbox.stranded(now=now, lease=timedelta(minutes=10), grace=UNKNOWN_AFTER):
             ring_quietly()
-        run_due_duties(now=now)
+        self._do_beside("duties", lambda: run_due_duties(now=now, stop=self.stop))
+
+    def _do_beside(self, name: str, work: Callable[[], object]) -> None:
+        """Start what may take minutes with very many disputes, unless it is still being done.
+
+        No deadline waits for it, and neither does a stop: it may die at any point.
+        """
+        if self._beside is None:
+            work()
+        elif name not in self._beside or not self._beside[name].is_alive():
+            thread = threading.Thread(target=_quietly, args=(name, work), name=name, daemon=True)
+            self._beside[name] = thread
+            thread.start()
 
     def _rescue(self) -> None:
         """Once an interval: promote here what nobody has, later than a dead claim makes it.
@@ -186,6 +200,7 @@ class Poller:
     def run(self) -> None:
         """Look until stopped. Trouble is logged and waited out; the loop itself never ends."""
         waker = Waker(stop=self.stop)
+        self._beside = {}
         trouble = 0
         while not self.stop.is_set():
             try:
@@ -193,21 +208,20 @@ class Poller:
                 found = self.look()
                 self._rescue()
                 trouble = 0
+                self._rest(found, waker)
             except DatabaseError as error:
                 trouble += 1
                 log.error("escalation.postgres_away", extra={"error": str(error)[:200]})
                 connection.close()
-                self.stop.wait(min(0.25 * 2**trouble, conf().poll_interval_s))
-                continue
+                self.stop.wait(pause_s(trouble))
             except Exception:
                 trouble += 1
                 log.exception("escalation.poll_failed")
-                self.stop.wait(min(0.25 * 2**trouble, conf().poll_interval_s))
-                continue
-            self._rest(found, waker)
+                self.stop.wait(pause_s(trouble))
         waker.close()
 
     def _rest(self, found: Look, waker: Waker) -> None:
+        failpoint("poller.looked")
         rest_s = max(found.rest_s, LEAST_REST_S)
         if found.due or found.degraded:
             self.stop.wait(rest_s)
@@ -215,6 +229,11 @@ class Poller:
         wakes_before = microseconds(database_now()) + int((rest_s + LEAD_S) * 1e6)
         self.stop.wait(LEAST_REST_S)
         waker.wait(timeout_s=rest_s - LEAST_REST_S, earlier_than_us=wakes_before)
+
+
+def pause_s(troubles: int) -> float:
+    """Seconds to wait after so many failures in a row: longer each time, an interval at most."""
+    return min(0.25 * 2 ** min(troubles, 10), conf().poll_interval_s)
 
 
 def ring_quietly() -> None:
@@ -272,10 +291,24 @@ def _run_duty(name: str, *, now: datetime) -> dict[str, object]:
     return {"done": import_string(name)(now=now)}
 
 
-def run_due_duties(*, now: datetime) -> None:
+def _quietly(name: str, work: Callable[[], object]) -> None:
+    """The body of a thread: nothing it meets ends the process, and its connection ends with it."""
+    try:
+        work()
+    except (RedisError, DatabaseError, OSError) as error:
+        log.warning("escalation.work_failed", extra={"work": name, "error": str(error)[:200]})
+    except Exception:
+        log.exception("escalation.work_failed")
+    finally:
+        connection.close()
+
+
+def run_due_duties(*, now: datetime, stop: threading.Event | None = None) -> None:
     """Run the duties whose turn has come; one that fails is logged and comes again."""
     knobs = conf()
     for name in (*OWN_DUTIES, *knobs.duties):
+        if stop and stop.is_set():
+            return
         if not take_turn(name, now=now, interval_s=knobs.reconcile_interval_s):
             continue
         try:

@@ -122,6 +122,27 @@ TRANSITIONS = (
         ("tests/escalation/test_receivers.py",),
     ),
     Mutant(
+        "nobody stands still in a transaction",
+        "disputes/transitions/attempts.py",
+        "            \" set_config('idle_in_transaction_session_timeout', %s, true)\",\n"
+        '            [f"{LOCK_TIMEOUT_MS}ms", f"{IDLE_LIMIT_S}s"],\n',
+        '            " %s",\n            [f"{LOCK_TIMEOUT_MS}ms", f"{IDLE_LIMIT_S}s"],\n',
+        (
+            "tests/faults/test_zombie_worker.py::"
+            "test_bug_16_no_transaction_of_the_clock_or_of_a_person_may_stand_still_for_long",
+        ),
+    ),
+    Mutant(
+        "a fault of the installation is nobody's",
+        "disputes/transitions/attempts.py",
+        "TRANSIENT_CLASSES = _PASSING_CLASSES | _INSTALLATION_CLASSES",
+        "TRANSIENT_CLASSES = _PASSING_CLASSES",
+        (
+            "tests/faults/test_postgres_refusing.py::"
+            "test_f45_while_postgres_goes_on_refusing_nothing_is_half_written_and_nobody_is_parked",
+        ),
+    ),
+    Mutant(
         "transient errors repeat the batch",
         "disputes/transitions/attempts.py",
         "    return code[:2] in TRANSIENT_CLASSES or (not code and bool(lost))",
@@ -246,7 +267,7 @@ RECORDS = (
         "disputes/migrations/0002_guards.py",
         "WHEN (NEW.version IS DISTINCT FROM OLD.version + 1 AND NEW IS DISTINCT FROM OLD)",
         "WHEN (false)",
-        (GUARDS + "test_f71_no_column_of_a_dispute_changes_without_a_new_version",),
+        (GUARDS + "test_f71_bug_53_no_column_of_a_dispute_changes_without_a_new_version",),
     ),
     Mutant(
         "every version has its audit entry",
@@ -505,7 +526,7 @@ CLOCK = (
     Mutant(
         "a lost timeline is rebuilt",
         "escalation/poller.py",
-        "                rebuild()\n",
+        '                self._do_beside("rebuild", rebuild)\n',
         "                pass\n",
         (POLLER + "test_a_timeline_that_was_lost_is_rebuilt_at_the_next_sweep",),
     ),
@@ -539,6 +560,43 @@ CLOCK = (
         "        drain_postgres(budget_s=conf().poll_interval_s, stop=self.stop)\n",
         "",
         (POLLER + "test_f14_with_another_layout_the_poller_promotes_from_postgres_and_says_why",),
+    ),
+    Mutant(
+        "connections end before a fork",
+        "escalation/worker.py",
+        "        connections.close_all()\n",
+        "",
+        (
+            "tests/faults/test_postgres_tls.py::"
+            "test_bug_51_jobs_succeed_beside_a_parent_that_reads_and_after_connections_were_ended",
+        ),
+    ),
+    Mutant(
+        "no trouble ends the poller's loop",
+        "escalation/poller.py",
+        "            except Exception:\n                trouble += 1\n",
+        "            except ZeroDivisionError:\n                trouble += 1\n",
+        (POLLER + "test_no_trouble_at_any_place_ends_the_loop",),
+    ),
+    Mutant(
+        "long work beside the looks",
+        "escalation/poller.py",
+        "        self._beside = {}\n",
+        "",
+        (
+            "tests/faults/test_kill_poller.py::"
+            "test_no_deadline_and_no_stop_waits_for_a_rebuild_or_a_reconcile",
+        ),
+    ),
+    Mutant(
+        "a look asks Redis briefly first",
+        "escalation/poller.py",
+        '            timeline_client("batch").ping()\n',
+        "",
+        (
+            "tests/faults/test_redis_away.py::"
+            "test_f21_a_look_at_a_hanging_redis_does_not_cost_a_workers_patience",
+        ),
     ),
     Mutant(
         "one process takes a duty's turn",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
 
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from disputes.exceptions import Busy, DisputeNotFound, LostRace
 from disputes.models import Dispute
@@ -12,10 +12,17 @@ from disputes.models import Dispute
 TRIES = 3
 # Longer than any batch holds its rows; a person never waits longer than TRIES times this.
 LOCK_TIMEOUT_MS = 500
+# A process that stands still in its transaction (stopped, or its machine frozen) would keep its
+# rows from everybody until it woke; Postgres ends its session instead, and all is rolled back.
+IDLE_LIMIT_S = 30
 
 # connection, transaction rollback (deadlock, serialization), resources, lock not available,
-# operator intervention (timeouts, restart).
-TRANSIENT_CLASSES = frozenset({"08", "40", "53", "55", "57"})
+# operator intervention (timeouts, restart), system (input and output).
+_PASSING_CLASSES = frozenset({"08", "40", "53", "55", "57", "58"})
+# Read-only since a failover, log-in refused, no such database or schema, a missing column or
+# right: of the installation, and the same for every dispute until somebody mends it.
+_INSTALLATION_CLASSES = frozenset({"25", "28", "3D", "3F", "42"})
+TRANSIENT_CLASSES = _PASSING_CLASSES | _INSTALLATION_CLASSES
 _COLLISION_CLASSES = frozenset({"40", "55"})
 _STATEMENT_TIMEOUT = "57014"
 
@@ -26,10 +33,17 @@ def sqlstate(error: DatabaseError) -> str:
 
 
 def is_transient(error: DatabaseError) -> bool:
-    """Whether trying the same again may work: nothing is wrong with the data."""
+    """Whether the same may work later as it is: nothing is wrong with the data."""
     code = sqlstate(error)
     lost = connection.connection is None or connection.connection.closed
     return code[:2] in TRANSIENT_CLASSES or (not code and bool(lost))
+
+
+def is_outage(error: BaseException | None) -> bool:
+    """Whether it says that Postgres is away or refuses everybody, as against a defect of ours."""
+    return isinstance(error, InterfaceError) or (
+        isinstance(error, DatabaseError) and is_transient(error)
+    )
 
 
 def is_collision(error: DatabaseError) -> bool:
@@ -39,9 +53,13 @@ def is_collision(error: DatabaseError) -> bool:
 
 
 def limit_lock_waits() -> None:
-    """Bound every lock wait of the present transaction."""
+    """Bound every lock wait of the present transaction, and how long others may wait for it."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms'")
+        cursor.execute(
+            "SELECT set_config('lock_timeout', %s, true),"
+            " set_config('idle_in_transaction_session_timeout', %s, true)",
+            [f"{LOCK_TIMEOUT_MS}ms", f"{IDLE_LIMIT_S}s"],
+        )
 
 
 T = TypeVar("T")

@@ -4,8 +4,10 @@ Nothing outside happens in that transaction, so a rollback undoes nothing that w
 row that lost a race is simply not selected.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import cast
 from uuid import UUID
 
 from django.db import transaction
@@ -32,6 +34,8 @@ from disputes.transitions.columns import (
     resumed,
 )
 from disputes.transitions.journal import CLOCK, Change, record
+
+log = logging.getLogger(__name__)
 
 Recipients = Mapping[int, tuple[Recipient, ...]]
 
@@ -197,6 +201,7 @@ def promote(
     skipped. Raises what Postgres raises, with everything rolled back: the caller retries.
     """
     outcomes: dict[UUID, str] = {}
+    changes: list[Change] = []
     with transaction.atomic(durable=True):
         limit_lock_waits()
         disputes = list(
@@ -220,8 +225,18 @@ def promote(
             outcomes = {change.dispute.id: change.decision for change in changes}
         failpoint("promote.before_commit")
     failpoint("promote.committed")
+    _log_unheard(changes)
     missing = [id_ for id_ in ids if id_ not in outcomes]
     return outcomes | _why_not(missing, now=now)
+
+
+def _log_unheard(changes: Sequence[Change]) -> None:
+    """One line a batch about tiers where nobody could be told: they need an operator."""
+    unheard = [change for change in changes if change.reason == NO_REVIEWERS]
+    if unheard:
+        ids = {cast(int, c.new.get("tier_id", c.dispute.tier_id)) for c in unheard}
+        tiers = sorted({tier_facts(id_).slug for id_ in ids})
+        log.error("escalation.no_reviewers", extra={"disputes": len(unheard), "tiers": tiers})
 
 
 def _why_not(ids: Sequence[UUID], *, now: datetime) -> dict[UUID, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import Error as DatabaseFault
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, AuthorizationError, HttpError, Throttled
@@ -19,6 +19,7 @@ from disputes.exceptions import (
     LadderError,
     NotPermitted,
 )
+from disputes.transitions.attempts import is_outage
 from reviewqueue.api.bodies import BadBody
 
 log = logging.getLogger(__name__)
@@ -175,6 +176,10 @@ def _dispute(request: HttpRequest, error: DisputeError) -> HttpResponse:
     return problem(409, "Conflict", code=error.code, detail=str(error))
 
 
+def _database(request: HttpRequest, error: DatabaseFault) -> HttpResponse:
+    return _unavailable(request, error) if is_outage(error) else _failed(request, error)
+
+
 def _unavailable(request: HttpRequest, error: Exception) -> HttpResponse:
     log.error("api.database_unavailable", extra={"path": request.path, "error": str(error)[:200]})
     detail = "The database cannot be reached just now; nothing was changed. Try again."
@@ -208,8 +213,7 @@ def register(api: NinjaAPI) -> None:
         Refused: _refused,
         RequestDataTooBig: _too_big,
         UnreadablePostError: _cut_short,
-        OperationalError: _unavailable,
-        InterfaceError: _unavailable,
+        DatabaseFault: _database,
     }
     for kind, handler in handlers.items():
         api.add_exception_handler(kind, handler)

@@ -1,17 +1,20 @@
 """What every private page does: signed in, never cached, 503 in words while Postgres is away."""
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 
 from django.contrib.auth.decorators import login_required
-from django.db import DatabaseError, Error, InterfaceError
+from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.template.response import SimpleTemplateResponse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from disputes.transitions.attempts import is_transient
+from disputes.transitions.attempts import is_outage
 from reviewqueue.views.kept import kept_fields, to_sign_in
+
+log = logging.getLogger(__name__)
 
 View = Callable[..., HttpResponseBase]
 RETRY_AFTER_S = 5
@@ -27,18 +30,12 @@ def survives_outage(view: View) -> View:
             # A page that renders late would meet the outage outside this guard.
             return response.render() if isinstance(response, SimpleTemplateResponse) else response
         except Error as error:
-            if not _is_outage(error):
+            if not is_outage(error):
                 raise
+            log.error("pages.out_of_service", extra={"error": str(error)[:200]})
             return out_of_service(request)
 
     return survivor
-
-
-def _is_outage(error: BaseException | None) -> bool:
-    """Whether Postgres is away, as against a defect of ours."""
-    if isinstance(error, InterfaceError):
-        return True
-    return isinstance(error, DatabaseError) and is_transient(error)
 
 
 def out_of_service(request: HttpRequest) -> HttpResponse:

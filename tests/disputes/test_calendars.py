@@ -31,7 +31,7 @@ def test_a_span_is_elapsed_time():
 
 
 @pytest.mark.parametrize("day", [(2026, 3, 28), (2026, 10, 24)])
-def test_f53_a_day_over_a_change_of_clocks_is_86400_seconds(day):
+def test_f53_bug_49_a_day_over_a_change_of_clocks_is_86400_seconds(day):
     start = datetime(*day, 12, tzinfo=ZoneInfo("Europe/Berlin")).astimezone(UTC)
     made = deadline(start=start, span=DAY, now=start)
     assert (made.due_at - start).total_seconds() == 86_400

@@ -43,15 +43,22 @@ def as_application(statement: str):
     "change",
     [
         lambda d: Dispute.objects.filter(pk=d.pk).update(band="high"),
+        lambda d: Dispute.objects.filter(pk=d.pk).update(tier=Tier.objects.get(slug="senior")),
         lambda d: Dispute.objects.bulk_update([_with_band(d)], ["band"]),
+        lambda d: Dispute.objects.bulk_create(
+            [_with_band(d)], update_conflicts=True, unique_fields=["id"], update_fields=["band"]
+        ),
         lambda d: _with_band(d).save(),
         lambda d: as_application("UPDATE disputes_dispute SET due_at = NULL"),
         lambda d: as_application("UPDATE disputes_dispute SET version = version + 2"),
         lambda d: as_application("UPDATE disputes_dispute SET audit_head = 'x'"),
     ],
-    ids=["update", "bulk_update", "save", "sql", "a version skipped", "the head alone"],
+    ids=[
+        *("update", "update of the tier", "bulk_update", "bulk_create over it", "save"),
+        *("sql", "a version skipped", "the head alone"),
+    ],
 )
-def test_f71_no_column_of_a_dispute_changes_without_a_new_version(change, dispute):
+def test_f71_bug_53_no_column_of_a_dispute_changes_without_a_new_version(change, dispute):
     before = everything(dispute)
     assert refused_with(lambda: change(dispute)) == GUARD
     assert everything(dispute) == before
@@ -71,14 +78,20 @@ def test_a_new_version_without_its_audit_entry_fails_at_commit(dispute):
     assert everything(dispute) == before
 
 
-def test_a_dispute_without_its_first_entry_fails_at_commit(dispute):
+@pytest.mark.parametrize(
+    "insert",
+    [lambda d: d.save(force_insert=True), lambda d: Dispute.objects.bulk_create([d])],
+    ids=["save", "bulk_create"],
+)
+def test_bug_53_a_dispute_without_its_first_entry_fails_at_commit(insert, dispute):
     row = again(dispute)
     row.pk, row.reference = "00000000-0000-4000-8000-000000000001", "copied"
     with (
         pytest.raises(IntegrityError, match="dispute_version_has_its_audit_entry"),
         transaction.atomic(),
     ):
-        row.save(force_insert=True)
+        insert(row)
+    assert Dispute.objects.get() == dispute
 
 
 @pytest.mark.parametrize("column", ["source", "reference", "arrival"])

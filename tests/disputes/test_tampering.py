@@ -107,7 +107,7 @@ def entry(story: Dispute, version: int) -> AuditEntry:
 # Refused: the application
 
 
-def test_nobody_tampers_in_the_admin_site_not_even_a_superuser(story):
+def test_bug_53_nobody_tampers_in_the_admin_site_not_even_a_superuser(story):
     root = get_user_model().objects.create_superuser("root", "root@example.com", "pw")
     client = Client()
     client.force_login(root)

@@ -21,6 +21,7 @@ from escalation import allowance, delivery
 from escalation.allowance import WINDOW, take
 from escalation.channels import CHANNELS, DeliveryFailed, Outgoing, webhook
 from escalation.delivery import CLAIM_SIZE, FOLD_ABOVE, deliver
+from escalation.doorbell import MOST_WAITING, waiting
 from escalation.models import Allowance, Destination
 from tests.escalation.small_servers import answers, http_server
 from tests.races.gates import Background
@@ -110,6 +111,7 @@ def test_bug_61_a_hanging_endpoint_with_500_messages_does_not_delay_a_healthy_on
     assert len(claims) <= 4, "all are put off at once, not a claim at a time"
     untried = Notification.objects.filter(channel="webhook:dead", attempts=0).count()
     assert untried == 499, "being put off is no attempt"
+    assert waiting("notifications") <= MOST_WAITING, "and none of it waits in Redis"
 
 
 def copy_message(dispute: Dispute, *, times: int) -> None:
@@ -397,11 +399,17 @@ def test_f87_bug_26_an_acknowledgement_cancels_every_message_that_has_not_begun_
         use(settings, ops=server.url)
         queue_told_by("webhook:ops", "email")
         dispute = told()
-        failpoints.hooks["deliver.sent"] = lambda: (
-            failpoints.hooks.clear(),
-            acknowledge(dispute.pk, actor=ada, seen_version=1, now=database_now()),
-        )
+
+        def acknowledge_while_one_is_on_its_way() -> None:
+            failpoints.hooks.clear()
+            backing_off = Notification.objects.filter(attempts=1, status="pending")
+            assert backing_off.count() == 1
+            acknowledge(dispute.pk, actor=ada, seen_version=1, now=database_now())
+            assert by_status(event="arrived")["pending"] == 0, "in its own transaction"
+
+        failpoints.hooks["deliver.sent"] = acknowledge_while_one_is_on_its_way
         deliver()
+        assert by_status(event="arrived") == Counter(sent=1, cancelled=3)
         for _ in range(10):
             Notification.objects.filter(status="pending").update(not_before=database_now())
             Destination.objects.update(rests_until=None)

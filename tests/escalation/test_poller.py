@@ -7,6 +7,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from django.db import InterfaceError, OperationalError
 from redis import Redis
 
 from disputes import failpoints
@@ -20,7 +21,7 @@ from escalation.doorbell import MOST_WAITING, waiting
 from escalation.drain import drain
 from escalation.failures import put_off
 from escalation.models import DutyTurn, Heartbeat
-from escalation.poller import LEAD_S, Poller, hand_over_unknown, run_due_duties, take_turn
+from escalation.poller import LEAD_S, Poller, hand_over_unknown, pause_s, run_due_duties, take_turn
 from escalation.redis_client import timeline_client
 from escalation.timeline_keys import keys
 from tests.races.gates import Background
@@ -243,24 +244,28 @@ def until(condition) -> None:
         time.sleep(0.01)
 
 
-def test_trouble_in_a_look_does_not_end_the_loop(poller: Poller, stop: threading.Event) -> None:
-    """A defect of any kind is logged and the next look comes."""
-    troubles = [ValueError("first"), KeyError("second")]
+@pytest.mark.parametrize("place", ["poller.before_ring", "poller.after_ring", "poller.looked"])
+def test_no_trouble_at_any_place_ends_the_loop(
+    poller: Poller, stop: threading.Event, settings, place: str
+) -> None:
+    """Whatever fails is logged and the next look comes."""
+    settings.ESCALATION = {"jitter": 0, "poll_interval_s": 1}
+    troubles = [ValueError("a defect"), InterfaceError("gone"), OperationalError("gone")]
 
     def hook() -> None:
         if troubles:
-            raise troubles.pop(0)
+            raise troubles.pop()
+        failpoints.hooks.pop(place, None)
 
     due_in(-1)
-    failpoints.hooks["poller.before_ring"] = hook
+    failpoints.hooks[place] = hook
     running = Background(poller.run)
     try:
-        until(lambda: waiting("escalations") == 1)
+        until(lambda: place not in failpoints.hooks)
     finally:
         stop.set()
         running.result()
         failpoints.hooks.clear()
-    assert troubles == []
 
 
 def test_one_process_an_interval_gets_the_turn_of_a_duty() -> None:
@@ -373,3 +378,8 @@ def test_a_deadline_that_a_dead_claim_may_still_hold_is_left_to_the_workers():
     recent = opened(now=now - 3 * HOUR, due_at=now - timedelta(seconds=2))
     Poller(stop=threading.Event())._rescue()
     assert again(recent).version == 1
+
+
+def test_a_pause_after_trouble_grows_to_an_interval_and_no_further(settings) -> None:
+    settings.ESCALATION = {"poll_interval_s": 5}
+    assert [pause_s(n) for n in (1, 2, 3, 4, 5, 6, 2_000)] == [0.5, 1, 2, 4, 5, 5, 5]

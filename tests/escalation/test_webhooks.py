@@ -357,7 +357,7 @@ def switch_on_as_operator(client) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_f113_a_redirect_is_not_followed(settings, status: int) -> None:
+def test_f113_bug_60_a_redirect_is_not_followed(settings, status: int) -> None:
     with http_server() as trap:
         with http_server(answers(status, f"Location: {trap.url}")) as server:
             use(settings, ops=server.url)

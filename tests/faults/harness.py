@@ -12,11 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default as email_policy
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 from django.db.models import F
 
 from config.processes import kill_session, send_signal, session_members, wait_until
@@ -42,11 +45,17 @@ TIMEOUT_S = 30
 class Member:
     """One started process, leader of a session of its own, and what it wrote."""
 
-    def __init__(self, words: Sequence[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        environment: dict[str, str],
+        log: Path,
+        within: Sequence[str] = (),
+    ) -> None:
         self.log = log
         self._file = log.open("wb")
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", *words],
+            [*within, sys.executable, "manage.py", *words],
             cwd=BASE_DIR,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -61,7 +70,11 @@ class Member:
 
     def said(self, words: str) -> bool:
         """Whether these words are in what the process wrote so far."""
-        return words in self.log.read_text(errors="replace")
+        return self.times_said(words) > 0
+
+    def times_said(self, words: str) -> int:
+        """How often these words are in what the process wrote so far."""
+        return self.log.read_text(errors="replace").count(words)
 
     def signal_all(self, signum: signal.Signals) -> None:
         """The process and everything that it forked, all at once."""
@@ -118,6 +131,8 @@ class Crew:
         self.mail = folder / "mail"
         self._members: list[Member] = []
         self._latches: list[Latch] = []
+        # What the processes are started with, for instance on a host of their own.
+        self.within: tuple[str, ...] = ()
 
     def poller(self, **changes: str) -> Member:
         """`run_poller`; `changes` are environment variables."""
@@ -146,6 +161,13 @@ class Crew:
         if not wait_until(condition, timeout_s=timeout_s, every_s=0.05):
             pytest.fail(f"waited {timeout_s} s in vain\n{self.story()}")
 
+    def mails(self) -> Iterator[EmailMessage]:
+        """Everything that was sent so far."""
+        for file in self.mail.glob("*"):
+            for raw in file.read_bytes().split(b"-" * 79 + b"\n"):
+                if raw.strip():
+                    yield message_from_bytes(raw, policy=email_policy)
+
     def story(self) -> str:
         """The end of every process's output."""
         return "\n".join(
@@ -172,7 +194,7 @@ class Crew:
             **changes,
         }
         log = self.folder / f"{len(self._members):02d}-{'-'.join(words)}.log"
-        member = Member(words, environment, log)
+        member = Member(words, environment, log, self.within)
         self._members.append(member)
         return member
 
@@ -236,6 +258,16 @@ def assert_sound() -> None:
     assert broken() == []
     drift = compare()
     assert drift.is_clean, drift
+
+
+def open_transactions() -> int:
+    """Other sessions of this database that stand in a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'"
+        )
+        return cursor.fetchone()[0]
 
 
 def redis_is_in_step() -> bool:

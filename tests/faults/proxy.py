@@ -26,14 +26,15 @@ class Way(Enum):
 class Proxy:
     """Listens on a port of its own and passes everything on to `upstream`."""
 
-    def __init__(self, upstream: tuple[str, int]) -> None:
+    def __init__(self, upstream: tuple[str, int], *, host: str = "127.0.0.1") -> None:
         self._upstream = upstream
+        self._host = host
         self._way = Way.PASS
         self._lock = threading.Lock()
         self._listener: socket.socket | None = None
         self._open: set[socket.socket] = set()
         self.connections = 0
-        with socket.create_server(("127.0.0.1", 0)) as free:
+        with socket.create_server((host, 0)) as free:
             self.port: int = free.getsockname()[1]
         self._listen()
 
@@ -62,7 +63,7 @@ class Proxy:
         self.cut()
 
     def _listen(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener = socket.create_server((self._host, self.port))
         threading.Thread(target=self._accept, args=[self._listener], daemon=True).start()
 
     def _stop_listening(self) -> None:
@@ -103,14 +104,14 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def proxy_before(url: str) -> Iterator[tuple[Proxy, str]]:
+def proxy_before(url: str, *, host: str = "127.0.0.1") -> Iterator[tuple[Proxy, str]]:
     """A proxy before the server of this address, and the address that leads through it."""
     parts = urlsplit(url)
     assert parts.hostname
     assert parts.port
-    proxy = Proxy((parts.hostname, parts.port))
+    proxy = Proxy((parts.hostname, parts.port), host=host)
     login = parts.netloc.rpartition("@")[0]
-    place = f"{login}@127.0.0.1:{proxy.port}" if login else f"127.0.0.1:{proxy.port}"
+    place = f"{login}@{host}:{proxy.port}" if login else f"{host}:{proxy.port}"
     try:
         yield proxy, urlunsplit(parts._replace(netloc=place))
     finally:

@@ -22,9 +22,17 @@ import redis
 from django.conf import settings
 from django.db import connections
 
+from config.binaries import DEBIAN, postgres_bin
 from config.embedded import Addresses
-from config.local_postgres import database_url, remove_outside_data, start_postgres
+from config.local_postgres import (
+    cluster_folder,
+    database_url,
+    remove_outside_data,
+    start_postgres,
+    superuser_url,
+)
 from config.local_valkey import redis_url, start_valkey
+from config.processes import wait_until
 from config.server_child import HOST, ServerChild, free_port
 from disputes.ladders import forget_cached_tiers
 
@@ -122,17 +130,59 @@ def own_postgres(folder: Path) -> Iterator[OwnPostgres]:
     passwords = {role: secrets.token_hex(8) for role in ("postgres", "owner", "app")}
     child = start_postgres(folder, passwords, durable=True)
     try:
-        yield OwnPostgres(
-            child,
-            Addresses(
-                database_url=database_url(child.port, "app", passwords),
-                database_owner_url=database_url(child.port, "owner", passwords),
-                redis_url="",
-            ),
-        )
+        yield OwnPostgres(child, _addresses(child, passwords))
     finally:
         child.stop()
         remove_outside_data(folder)
+
+
+def postgres_with_tls() -> Path:
+    """The folder of PostgreSQL's programs built with TLS; skips the test where there is none."""
+    for folder in [postgres_bin(), *(path / "bin" for path in sorted(DEBIAN.glob("*")))]:
+        if b"SSL is not supported by this build" not in (folder / "postgres").read_bytes():
+            return folder
+    pytest.skip("no PostgreSQL built with TLS is installed")
+
+
+@contextlib.contextmanager
+def own_postgres_over_tls(folder: Path, certificate: Path) -> Iterator[OwnPostgres]:
+    """As `own_postgres`, and who asks for TLS gets it: certificate and key in one file."""
+    passwords = {role: secrets.token_hex(8) for role in ("postgres", "owner", "app")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PG_BIN", str(postgres_with_tls()))
+        child = start_postgres(folder, passwords, durable=True)
+    try:
+        _turn_tls_on(folder, certificate, superuser_url(child.port, passwords))
+        yield OwnPostgres(child, _addresses(child, passwords))
+    finally:
+        child.stop()
+        remove_outside_data(folder)
+
+
+def _turn_tls_on(folder: Path, certificate: Path, superuser: str) -> None:
+    cluster = cluster_folder(folder)
+    pem = cluster / "server.pem"
+    shutil.copy(certificate, pem)
+    # The server takes a key only that its own user alone can read.
+    os.chown(pem, cluster.stat().st_uid, cluster.stat().st_gid)
+    pem.chmod(0o600)
+    with psycopg.connect(superuser, autocommit=True) as connection:
+        for name, value in (
+            ("ssl_cert_file", pem.name),
+            ("ssl_key_file", pem.name),
+            ("ssl", "on"),
+        ):
+            connection.execute(f"ALTER SYSTEM SET {name} = '{value}'")
+        connection.execute("SELECT pg_reload_conf()")
+    assert wait_until(lambda: _answers(f"{superuser}?sslmode=require"), timeout_s=30)
+
+
+def _addresses(child: ServerChild, passwords: dict[str, str]) -> Addresses:
+    return Addresses(
+        database_url=database_url(child.port, "app", passwords),
+        database_owner_url=database_url(child.port, "owner", passwords),
+        redis_url="",
+    )
 
 
 @contextlib.contextmanager

@@ -1,4 +1,7 @@
-"""docs/faults.md has every known fault, with a test that is there or the reason for having none."""
+"""docs/faults.md and docs/reports.md have every known fault and every report from a neighbour.
+
+Each with a test that is there and bears its number, or with the reason for having none.
+"""
 
 import ast
 import re
@@ -7,10 +10,11 @@ import pytest
 
 from config.stack import BASE_DIR
 
-DOCUMENT = (BASE_DIR / "docs" / "faults.md").read_text()
+FAULTS = (BASE_DIR / "docs" / "faults.md").read_text()
+REPORTS = (BASE_DIR / "docs" / "reports.md").read_text()
 ROW = re.compile(r"^\| (.+?) \| (.*?) \| (.*?) ?\|$", re.MULTILINE)
 TEST_ID = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-NUMBER = re.compile(r"^F(\d+) ")
+NUMBER = re.compile(r"^(F|BUG-)(\d+) ")
 REASONS = ("Does not apply", "Not provoked", "Open")
 # Numbers that the collection of faults leaves out are left out here as well.
 KNOWN = {
@@ -21,12 +25,24 @@ KNOWN = {
     *(60, 61, 62, 63, 65, 66, 67, 69, 70, 71, 72, 74, 75),
     *(80, *range(82, 92), 94, 95, 96, 97, 99, 100),
 }
-ROWS = [row for row in ROW.findall(DOCUMENT) if row[0] != "Fault" and "---" not in row[0]]
+REPORTED = {
+    *(6, 7, 8, 9, 14, *range(16, 22), 23, 24, 26, 28, 29, *range(31, 37), 38),
+    *(41, *range(46, 58), *range(59, 63)),
+}
 
 
-def test_every_known_fault_has_its_row_once() -> None:
-    numbers = [int(found[1]) for row in ROWS if (found := NUMBER.match(row[0]))]
-    assert sorted(numbers) == sorted(KNOWN)
+def rows_of(document: str) -> list[tuple[str, str, str]]:
+    heads = ("Fault", "Report")
+    return [row for row in ROW.findall(document) if row[0] not in heads and "---" not in row[0]]
+
+
+ROWS = [*rows_of(FAULTS), *rows_of(REPORTS)]
+
+
+@pytest.mark.parametrize(("document", "known"), [(FAULTS, KNOWN), (REPORTS, REPORTED)])
+def test_every_known_number_has_its_row_once(document: str, known: set[int]) -> None:
+    numbers = [int(found[2]) for row in rows_of(document) if (found := NUMBER.match(row[0]))]
+    assert sorted(numbers) == sorted(known)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0][:40] for row in ROWS])
@@ -38,3 +54,6 @@ def test_a_row_names_a_test_that_is_there_or_the_reason_for_none(row: tuple[str,
         tree = ast.parse((BASE_DIR / path).read_text())
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         assert name in functions, f"{fault}: {path} has no {name}"
+    if number := NUMBER.match(fault):
+        tag = f"_{number[1].lower().replace('-', '_')}{number[2]}_"
+        assert not named or any(tag in name for _, name in named), f"{fault}: no test bears {tag}"

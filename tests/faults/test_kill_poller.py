@@ -30,7 +30,8 @@ def test_f02_f03_a_poller_killed_before_and_after_it_rings_leaves_its_work_to_th
     crew.worker("escalations")
     crew.wait(lambda: bool(redis_client.smembers("rq:workers")))
     ids = []
-    for point, number in (("poller.before_ring", 5), ("poller.after_ring", 7)):
+    deaths = (("poller.before_ring", 5), ("poller.after_ring", 7), ("poller.looked", 3))
+    for point, number in deaths:
         ids += open_due(number)
         poller = crew.poller(FAILPOINTS=f"{point}=kill")
         crew.wait(lambda poller=poller: not poller.is_running)
@@ -39,6 +40,29 @@ def test_f02_f03_a_poller_killed_before_and_after_it_rings_leaves_its_work_to_th
             assert promotions() == 0, "nobody was rung, so nobody may have worked"
     crew.poller()
     crew.wait(nothing_is_due)
+    crew.wait(redis_is_in_step)
+    assert_each_promoted_once(ids)
+
+
+@pytest.mark.parametrize("point", ["rebuild.slice", "reconcile.postgres_slice"])
+def test_no_deadline_and_no_stop_waits_for_a_rebuild_or_a_reconcile(
+    crew: Crew, redis_client: Redis, point: str
+) -> None:
+    """With very many disputes either takes minutes; here it stands as long as the test lasts."""
+    default_ladder()
+    crew.worker("escalations")
+    open_due_in(1, seconds=3600)
+    redis_client.flushdb()
+    latch = crew.latch()
+    poller = crew.poller(FAILPOINTS=f"{point}={latch.order}")
+    crew.wait(latch.somebody_stands_here)
+    beaten = Heartbeat.objects.get(kind="poller").at
+    ids = open_due_in(10, seconds=1)
+    crew.wait(lambda: promotions() == len(ids))
+    crew.wait(lambda: Heartbeat.objects.get(kind="poller").at > beaten)
+    assert poller.terminate() == 0, crew.story()
+    latch.let_go()
+    crew.poller()
     crew.wait(redis_is_in_step)
     assert_each_promoted_once(ids)
 

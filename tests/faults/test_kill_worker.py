@@ -4,15 +4,16 @@ import os
 import signal
 
 import pytest
-from django.db import connection
 from redis import Redis
 
+from escalation import timeline_survey
 from escalation.timeline_keys import keys
 from tests.faults.harness import (
     Crew,
     assert_each_promoted_once,
     nothing_is_due,
     open_due,
+    open_transactions,
     promotions,
     redis_is_in_step,
 )
@@ -53,34 +54,39 @@ def test_f01_a_work_horse_killed_at_any_point_costs_no_deadline_and_doubles_none
     assert_each_promoted_once(ids)
 
 
-@pytest.mark.parametrize("point", ["journal.audit_written", "promote.committed"])
-def test_f04_f06_a_whole_worker_killed_while_it_stands_there_leaves_its_work_to_the_next(
-    crew: Crew, point: str, redis_client: Redis
+@pytest.mark.parametrize(
+    ("point", "promoted", "has_new_scores"),
+    [
+        ("journal.audit_written", 0, False),
+        ("announce.committed", 20, False),
+        ("promote.committed", 20, True),
+    ],
+)
+def test_f04_f06_bug_20_a_whole_worker_killed_while_it_stands_there_leaves_its_work_to_the_next(
+    crew: Crew, point: str, promoted: int, has_new_scores: bool, redis_client: Redis
 ) -> None:
-    """Worker and work horse die together: before the commit all is undone, after it all stays."""
+    """Worker and work horse die together: before the commit all is undone, after it all stays.
+
+    At no moment is a dispute off the timeline: its old score is there until the new one is.
+    """
     default_ladder()
     ids = open_due(20)
+    members = [str(id_) for id_ in ids]
+    before = timeline_survey.scores(members)
     latch = crew.latch()
     worker = crew.worker("escalations", FAILPOINTS=f"{point}={latch.order}")
-    crew.poller()
+    crew.poller(ESCALATION=ONLY_RINGS)
     crew.wait(latch.somebody_stands_here)
     worker.signal_all(signal.SIGKILL)
     worker.kill()
     crew.wait(lambda: open_transactions() == 0)
-    assert promotions() == (20 if point == "promote.committed" else 0)
+    assert promotions() == promoted
+    left = timeline_survey.scores(members)
+    assert len(left) == 20
+    assert (left != before) == has_new_scores
     locks = list(redis_client.scan_iter(match=f"{keys().lock}*"))
     assert len(locks) == 20, "nothing that dies gives its locks back; they expire"
     crew.worker("escalations")
     crew.wait(nothing_is_due)
     crew.wait(redis_is_in_step)
     assert_each_promoted_once(ids)
-
-
-def open_transactions() -> int:
-    """Other sessions of this database that stand in a transaction."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'"
-        )
-        return cursor.fetchone()[0]

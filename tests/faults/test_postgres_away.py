@@ -81,9 +81,9 @@ def test_everything_goes_on_by_itself_after_postgres_was_away(crew: Crew) -> Non
         assert promotions() == 0
         proxy.set(Way.PASS)
         crew.wait(nothing_is_due)
+        crew.wait(redis_is_in_step)
     assert poller.is_running
     assert worker.is_running
-    crew.wait(redis_is_in_step)
     assert_each_promoted_once(ids)
 
 

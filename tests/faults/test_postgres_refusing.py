@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from django.db import DatabaseError, OperationalError
+from django.db import DatabaseError
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
@@ -39,6 +39,10 @@ CODES = {
     "f44_lock_timeout": "55P03",
     "out_of_memory": "53200",
     "too_many_connections": "53300",
+    "read_only": "25006",
+    "right_taken_away": "42501",
+    "column_missing": "42703",
+    "input_output_error": "58030",
 }
 
 
@@ -86,7 +90,7 @@ def test_a_batch_that_postgres_refused_once_is_done_again_and_nobody_is_put_off(
     assert messages("pending") == 10
 
 
-@pytest.mark.parametrize("code", ["53100", "40P01", "57014"])
+@pytest.mark.parametrize("code", ["53100", "40P01", "57014", "25006", "42501"])
 def test_f45_while_postgres_goes_on_refusing_nothing_is_half_written_and_nobody_is_parked(
     owner_connection: psycopg.Connection, code: str
 ) -> None:
@@ -95,7 +99,7 @@ def test_f45_while_postgres_goes_on_refusing_nothing_is_half_written_and_nobody_
     ids = open_due(10)
     entries = AuditEntry.objects.count()
     with trouble(owner_connection, code, times=ALWAYS):
-        with pytest.raises(OperationalError, match="made by the test"):
+        with pytest.raises(DatabaseError, match="made by the test"):
             drain(linger_s=0)
         (tries,) = owner_connection.execute("SELECT last_value FROM trouble").fetchone()
         assert tries == TRANSIENT_TRIES
@@ -128,7 +132,14 @@ def called(program: Client, dispute: Dispute) -> HttpResponse:
 
 @pytest.mark.parametrize(
     ("code", "page", "api"),
-    [("53100", 503, 503), ("57014", 409, 409), ("40P01", 409, 409), ("55P03", 409, 409)],
+    [
+        ("53100", 503, 503),
+        ("25006", 503, 503),
+        ("42501", 503, 503),
+        ("57014", 409, 409),
+        ("40P01", 409, 409),
+        ("55P03", 409, 409),
+    ],
 )
 def test_f44_f45_a_person_is_told_to_try_again_and_never_sees_a_500(
     owner_connection: psycopg.Connection, code: str, page: int, api: int

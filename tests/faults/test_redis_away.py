@@ -130,6 +130,42 @@ def test_f21_while_redis_refuses_the_poller_promotes_by_itself_and_says_so(
     assert_each_promoted_once(ids)
 
 
+@pytest.mark.parametrize("looks", [5, pytest.param(50, marks=pytest.mark.long)])
+def test_f21_bug_19_however_often_redis_refused_the_loops_resume_by_themselves(
+    crew: Crew, redis_proxy: Proxy, before_redis: tuple[Proxy, str], client: Client, looks: int
+) -> None:
+    """Health is red meanwhile; the first look after the refusals finds all as it was before."""
+    proxy, address = before_redis
+    default_ladder()
+    poller = crew.poller(REDIS_URL=address)
+    worker = crew.worker("escalations", "notifications", REDIS_URL=address)
+    crew.wait(Heartbeat.objects.filter(detail__degraded="").exists)
+    proxy.set(Way.REFUSE)
+    # Only reconcile will tell Redis of it.
+    open_due_in(1, seconds=3600)
+
+    def refused() -> int:
+        return poller.times_said("escalation.redis_away")
+
+    crew.wait(lambda: refused() >= looks, timeout_s=10 * looks)
+    health = client.get("/readyz").json()
+    assert health["status"] == "degraded"
+    assert "Redis cannot be reached: escalations are slower, nothing is lost" in health["degraded"]
+    proxy.set(Way.PASS)
+    until_now = refused()
+    crew.wait(Heartbeat.objects.filter(detail__degraded="").exists)
+    assert refused() <= until_now + 1, "only a look under way may still find it away"
+    crew.wait(redis_is_in_step)
+    ids = open_due(5)
+    crew.wait(lambda: promotions() == len(ids))
+    assert client.get("/readyz").json()["status"] == "ok"
+    assert poller.is_running
+    # Or it ends so that whatever keeps the processes running starts it again.
+    assert worker.is_running or worker.process.returncode, crew.story()
+    crew.wait(redis_is_in_step)
+    assert_each_promoted_once(ids)
+
+
 def test_f21_while_redis_hangs_the_poller_goes_on_promoting_and_stops_when_told(
     crew: Crew, before_redis: tuple[Proxy, str]
 ) -> None:

@@ -1,20 +1,22 @@
 """Very many at once: after an outage, at one instant, behind a stuck head, with poison inside."""
 
+import json
+import re
 import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from django.db.models import F, Max
+from django.db.models import F, Max, Q
 
 from config.processes import session_members
 from disputes.clock import database_now
 from disputes.invariants import broken
-from disputes.models import AuditEntry, Dispute
+from disputes.models import AuditEntry, Dispute, Notification
 from disputes.rules import microseconds
 from disputes.transitions.deadlines import promote
 from disputes.transitions.opening import open_disputes
@@ -23,11 +25,14 @@ from escalation import timeline
 from escalation.drain import drain
 from escalation.models import Failure, Heartbeat
 from escalation.reconcile import compare, rebuild
+from tests.faults.database_clock import DatabaseClock
 from tests.faults.harness import (
     KNOBS,
     Crew,
     Member,
     assert_each_promoted_once,
+    assert_sound,
+    messages,
     open_due,
     open_due_in,
     promotions,
@@ -40,6 +45,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 OUTAGE = 100_000
 PORTION = 2_000
 MOST_MEMORY_MB = 400
+MAILS_A_MINUTE = 5
 LONG_S = 1_200
 
 
@@ -101,6 +107,67 @@ def test_f60_bug_33_a_hundred_thousand_overdue_are_promoted_once_while_people_wo
     assert all(member.is_running for member in members)
     crew.wait(redis_is_in_step, timeout_s=LONG_S)
     assert_all_promoted_once(OUTAGE)
+
+
+def test_bug_33_a_thousand_overdue_by_three_tiers_climb_one_tier_and_flood_nobody(
+    crew: Crew, crews_clock: DatabaseClock
+) -> None:
+    """The next span counts from the promotion. The clock stands, so that a minute is a minute."""
+    default_ladder()
+    ada = person("ada", "standard")
+    for name in ("sam", "sue"):
+        person(name, "senior")
+    crews_clock.stop_at(now := database_now())
+    ids = open_due(1_000, seconds_ago=7 * 3600)
+    rebuild()
+    knobs = json.dumps({**KNOBS, "messages_per_minute": MAILS_A_MINUTE, "batch_size": 10})
+    queues = ("escalations", "escalations", "notifications")
+    members = [crew.poller(ESCALATION=knobs)]
+    members += [crew.worker(queue, ESCALATION=knobs) for queue in queues]
+
+    took_s: list[float] = []
+
+    def wave_is_over() -> bool:
+        """Somebody takes a dispute at every look."""
+        if len(took_s) < 100:
+            began = time.monotonic()
+            acknowledge(ids[-1 - len(took_s)], actor=ada, seen_version=1, now=now)
+            took_s.append(time.monotonic() - began)
+        return not Dispute.objects.filter(status="open", due_at__lte=now).exists()
+
+    crew.wait(wave_is_over, timeout_s=120)
+    assert len(took_s) > 3, "it was over before people could be in its way"
+    assert statistics.quantiles(took_s, n=10)[-1] < 1
+    assert max(map(peak_memory_mb, members)) < MOST_MEMORY_MB
+    rows = Dispute.objects.filter(pk__in=ids[: -len(took_s)])
+    assert set(rows.values_list("status", "version", "tier__slug", "due_at")) == {
+        ("open", 2, "senior", now + 2 * HOUR)
+    }
+    promoted = AuditEntry.objects.filter(action=AuditEntry.Action.PROMOTED)
+    assert promoted.count() == promoted.values("dispute").distinct().count()
+
+    minutes: list[Counter[str]] = []
+    while not minutes or messages("pending"):
+        crew.wait(lambda: not can_leave_now(), timeout_s=120)
+        minutes.append(Counter(mail["To"] for mail in crew.mails()) - sum(minutes, Counter()))
+        crews_clock.move(timedelta(seconds=62))
+    assert len(minutes) > 1, "the limit was never reached"
+    assert max(max(minute.values()) for minute in minutes) <= MAILS_A_MINUTE
+    told = Counter(
+        (mail["To"], reference)
+        for mail in crew.mails()
+        for reference in re.findall("arrived in your queue: (.+)", mail.get_content())
+    )
+    assert set(told.values()) == {1}
+    assert len(told) == messages("sent") >= 2 * rows.count()
+    crew.wait(redis_is_in_step)
+    assert_sound()
+
+
+def can_leave_now() -> bool:
+    """Whether a message is being sent or could be, by the clock of the database."""
+    pending = Q(status="pending", not_before__lte=database_now())
+    return Notification.objects.filter(pending | Q(status="sending")).exists()
 
 
 @pytest.mark.long
