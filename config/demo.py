@@ -38,10 +38,11 @@ from config.stack import (
     write_stack,
 )
 from config.supervisor import StopRequested, Supervisor, say, signals_raise_stop
+from disputes.commands import COULD_NOT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until stopped; 0 after a stop that was asked for, 1 when it could not start."""
+    """Run until stopped; 0 after a stop that was asked for, 2 when it could not start."""
     parser = argparse.ArgumentParser(prog="demo", description=DESCRIPTION)
     add_options(parser)
     options = parser.parse_args(arguments)
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say("Everything is stopped.")
     except (CannotStart, MissingBinary, ServerFailed) as problem:
         print(problem, file=sys.stderr)
-        return 1
+        return COULD_NOT
     return 0
 
 

@@ -1,5 +1,6 @@
 """Environment -> Django settings. The only module that reads os.environ for them."""
 
+import logging
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -252,6 +253,15 @@ _shared = [
     structlog.stdlib.ExtraAdder(),
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
+
+
+def _without_trace(record: logging.LogRecord) -> bool:
+    """What strangers send, a wrong Host header for one, is a line in the log and no traceback."""
+    if record.name.startswith("django.security."):
+        record.exc_info = None
+    return True
+
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -279,9 +289,13 @@ LOGGING = {
             ],
         },
     },
+    "filters": {
+        "strangers": {"()": "django.utils.log.CallbackFilter", "callback": _without_trace},
+    },
     "handlers": {
         "stderr": {
             "class": "logging.StreamHandler",
+            "filters": ["strangers"],
             "formatter": env.str("LOG_FORMAT", default="json"),
         },
     },

@@ -6,6 +6,7 @@ from django.urls import include, path
 from config.errors import no_such_page
 
 handler400 = "config.errors.refused"
+handler404 = "config.errors.not_found"
 handler500 = "config.errors.failed"
 
 urlpatterns = [

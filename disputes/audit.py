@@ -14,9 +14,10 @@ from django.db import connection, models, transaction
 from django.db.models import Exists, OuterRef
 
 from disputes.failpoints import failpoint
-from disputes.models import AuditEntry, Dispute, Note
+from disputes.models import AuditEntry, Dispute, Note, Notification, SourceRecord
 
 ZEROS = "0" * 64
+DIGEST = "sha256:"
 _MICROSECOND = timedelta(microseconds=1)
 
 # Every column that folding the log must give back; the row's own proof columns are left out.
@@ -97,7 +98,7 @@ def sealed_values(entry: AuditEntry) -> dict[str, object]:
 
 def digest_of_note(salt: str, text: str) -> str:
     """What the chain keeps of a free text that may be erased later."""
-    return "sha256:" + hashlib.sha256(f"{salt}:{text}".encode()).hexdigest()
+    return DIGEST + hashlib.sha256(f"{salt}:{text}".encode()).hexdigest()
 
 
 def new_salt() -> str:
@@ -130,7 +131,7 @@ def verify_dispute(
 
     `notes` are its free texts by version; an erased one is no fault, another text is.
     """
-    prev_hash = ZEROS
+    prev_hash, prev_id = ZEROS, 0
     for expected, entry in enumerate(entries, start=1):
         if entry.version != expected:
             return Fault(dispute.id, expected, "the entry is missing")
@@ -138,10 +139,12 @@ def verify_dispute(
             return Fault(dispute.id, expected, "does not follow the entry before it")
         if entry.hash != entry_hash(sealed_values(entry)):
             return Fault(dispute.id, expected, "was altered after it was written")
-        note = notes.get(expected)
-        if note and not note.erased_at and digest_of_note(note.salt, note.text) != entry.reason:
-            return Fault(dispute.id, expected, "its note was altered after it was written")
-        prev_hash = entry.hash
+        # Not sealed, but always in order: the next version's entry begins after this one's commit.
+        if entry.id <= prev_id:
+            return Fault(dispute.id, expected, "its id is not after that of the entry before it")
+        if wrong := _wrong_note(entry, notes.get(expected)):
+            return Fault(dispute.id, expected, wrong)
+        prev_hash, prev_id = entry.hash, entry.id
     if len(entries) < dispute.version:
         return Fault(dispute.id, len(entries) + 1, "the entry is missing")
     if len(entries) > dispute.version:
@@ -155,13 +158,26 @@ def verify_dispute(
             return Fault(
                 dispute.id, dispute.version, f"{name} is {value!r}, the log says {folded[name]!r}"
             )
+    if stray := [version for version in notes if version > len(entries)]:
+        return Fault(dispute.id, min(stray), "there is a note and no entry")
     return None
+
+
+def _wrong_note(entry: AuditEntry, note: Note | None) -> str:
+    """What is wrong with the free text of an entry; empty where nothing is."""
+    if note is None:
+        return "its note is missing" if entry.reason.startswith(DIGEST) else ""
+    if note.erased_at and entry.reason.startswith(DIGEST):
+        return "its note was erased and has a text" if note.text else ""
+    if digest_of_note(note.salt, note.text) != entry.reason:
+        return "its note was altered after it was written"
+    return ""
 
 
 def verify(dispute_id: UUID | None = None, *, batch: int = 500) -> Iterator[Fault | None]:
     """Verify one dispute or all, in bounded memory: yields a Fault or None for each dispute.
 
-    Entries whose dispute is gone are a fault as well.
+    A dispute that is gone and left something behind is a fault as well.
     """
     disputes = Dispute.objects.order_by("id")
     if dispute_id is not None:
@@ -190,9 +206,12 @@ def _verify_page(page: models.QuerySet[Dispute]) -> dict[UUID, Fault | None]:
 
 
 def _left_behind(dispute_id: UUID | None) -> Iterator[Fault]:
+    """A fault for each dispute whose row is gone, whatever there still is of it."""
     rows = Dispute.objects.filter(pk=OuterRef("dispute_id"))
-    entries = AuditEntry.objects.filter(~Exists(rows), version=1)
-    if dispute_id is not None:
-        entries = entries.filter(dispute=dispute_id)
-    for id_ in entries.order_by("dispute_id").values_list("dispute_id", flat=True):
+    only = {"dispute": dispute_id} if dispute_id else {"dispute__isnull": False}
+    ids = [
+        model._default_manager.filter(~Exists(rows), **only).order_by().values_list("dispute_id")
+        for model in (AuditEntry, Note, Notification, SourceRecord)
+    ]
+    for (id_,) in ids[0].union(*ids[1:]).order_by("dispute_id"):
         yield Fault(id_, 1, "the dispute's row is gone")

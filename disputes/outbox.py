@@ -13,7 +13,9 @@ from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.db.models import F, Q
 
+from disputes.failpoints import failpoint
 from disputes.models import Dispute, Notification, Queue
+from disputes.transitions.attempts import limit_lock_waits
 
 # Channels that reach a person; every other channel is an endpoint that stands for the queue.
 PERSONAL_CHANNELS = frozenset({"email"})
@@ -117,12 +119,19 @@ def queue_messages(rows: Iterable[tuple[str, int, str, Message]], *, now: dateti
 
 
 def cancel_pending(dispute_ids: Sequence[UUID], *, events: Sequence[str], now: datetime) -> int:
-    """Cancel what has not begun to be sent; a message already being sent may still arrive."""
-    return (
-        Notification.objects.of_disputes(dispute_ids)
-        .filter(status=Notification.Status.PENDING, event__in=events)
-        .update(status=Notification.Status.CANCELLED, finished_at=now)
-    )
+    """Cancel what has not begun to be sent; a message already being sent may still arrive.
+
+    Neither the clock nor a person waits for a sender that holds rows: what is passed over here is
+    cancelled by that sender's last look, or by the next one's claim.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE disputes_notification SET status = 'cancelled', finished_at = %s WHERE id IN ("
+            " SELECT id FROM disputes_notification WHERE dispute_id = ANY(%s)"
+            " AND status = 'pending' AND event = ANY(%s) FOR UPDATE SKIP LOCKED)",
+            [now, list(dispute_ids), list(events)],
+        )
+        return cursor.rowcount
 
 
 # Said of a message whose sender died between claiming and marking it.
@@ -158,8 +167,10 @@ def claim_messages(
     found = True
     while found and not useful:
         with transaction.atomic(durable=True):
+            limit_lock_waits()
             claimed = list(rows.order_by("not_before", "id")[:limit])
             found = bool(claimed)
+            failpoint("deliver.claiming")
             for message in claimed:
                 if message.status == Notification.Status.SENDING:
                     message.last_error = MAY_HAVE_LEFT
@@ -259,8 +270,14 @@ def _claimed(messages: Sequence[Notification]) -> Q:
     )
 
 
-def hand_back(messages: Sequence[Notification], *, not_before: datetime | None = None) -> int:
-    """Give up a claim without an attempt; `not_before` puts the messages off."""
+def hand_back(
+    messages: Sequence[Notification], *, now: datetime, not_before: datetime | None = None
+) -> int:
+    """Give up a claim without an attempt; `not_before` puts the messages off.
+
+    What an acknowledgement made unwanted meanwhile is cancelled instead.
+    """
+    messages = confirm_wanted(messages, now=now)
     changes: dict[str, object] = {"not_before": not_before} if not_before else {}
     return Notification.objects.filter(_claimed(messages)).update(
         status=Notification.Status.PENDING, attempts=F("attempts") - 1, **changes

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import connections, transaction
 
 ADD = ("SELECT", "INSERT")
+JOIN = ("SELECT", "INSERT", "DELETE")
 EDIT = ("SELECT", "INSERT", "UPDATE")
 ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
@@ -20,12 +21,27 @@ RIGHTS: dict[str, tuple[str, ...]] = {
     "disputes_auditentry": ADD,
     "disputes_anchor": ADD,
     "disputes_anchoredhead": ADD,
+    # Erased as owner only, see docs/operations.md.
+    "disputes_note": ADD,
+    "disputes_sourcerecord": ADD,
     # Edited freely in the admin while they are not in use (foreign keys) or drafts (triggers).
     "disputes_ladder": ALL,
     "disputes_ladderrevision": ALL,
     "disputes_queue": ALL,
-    "disputes_queue_reviewers": ALL,
     "disputes_tier": ALL,
+    # Rows that come and go with what they belong to, and never change.
+    "disputes_queue_reviewers": JOIN,
+    "auth_group_permissions": JOIN,
+    "auth_user_groups": JOIN,
+    "auth_user_user_permissions": JOIN,
+    "django_admin_log": JOIN,
+    # The clock's bookkeeping, which it brings up to date and never throws away.
+    "escalation_allowance": EDIT,
+    "escalation_destination": EDIT,
+    "escalation_dutyturn": EDIT,
+    "escalation_heartbeat": EDIT,
+    # Revoked ones stay: the list tells what had access.
+    "reviewqueue_apitoken": EDIT,
 }
 # A table that is not named above. Records are never deleted: what is purged is purged as owner.
 RECORDS, RIGHTS_OF_RECORDS = "disputes_", EDIT

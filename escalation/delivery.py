@@ -145,7 +145,7 @@ class _Run:
             )
             return False
         if state.rests_until and state.rests_until > now:
-            outbox.hand_back(messages, not_before=state.rests_until)
+            outbox.hand_back(messages, now=now, not_before=state.rests_until)
             outbox.put_off(name, until=state.rests_until)
             return False
         return True
@@ -168,7 +168,7 @@ class _Run:
             if not went_well and not self._is_open(name, list(left.values())):
                 return
         if left:
-            outbox.hand_back(list(left.values()))
+            outbox.hand_back(list(left.values()), now=database_now())
 
     def _send_part(self, found: Channel, name: str, part: Sequence[Notification]) -> bool:
         """Send one message, or several as one, and mark them. False: the channel is in trouble."""
@@ -263,5 +263,5 @@ def _to_people(
         elif waits:
             for message in waits:
                 del left[message.pk]
-            outbox.hand_back(waits, not_before=free_from)
+            outbox.hand_back(waits, now=database_now(), not_before=free_from)
             outbox.put_off(name, until=free_from, recipient=person)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from escalation import webhooks
 from escalation.models import Destination
 
 log = logging.getLogger(__name__)
@@ -68,9 +69,14 @@ def switch_on(names: Iterable[str]) -> int:
 
 
 def troubles() -> list[str]:
-    """In words for operators: what is switched off and what fails again and again."""
+    """In words for operators: what is switched off and what fails again and again.
+
+    An endpoint that was taken out of the settings is neither: what is for it fails and says so.
+    """
     found = []
     for row in Destination.objects.order_by("name"):
+        if webhooks.is_unknown(row.name):
+            continue
         if row.disabled_at:
             found.append(
                 f"{row.name} is switched off ({row.reason}): switch it on in the administration"

@@ -15,6 +15,7 @@ from escalation.timeline_keys import keys
 log = logging.getLogger(__name__)
 
 QueueName = Literal["escalations", "notifications"]
+REGISTRIES = ("wip", "finished", "failed", "deferred", "scheduled", "canceled")
 # So many jobs at most wait in a queue; each works until nothing is left, so more add nothing.
 MOST_WAITING = 4
 # Pollers that wake at the same instant ring once between them.
@@ -27,6 +28,28 @@ FAILED_JOB_KEPT_S = 24 * 3600
 def waiting(queue: QueueName, *, client: Redis | None = None) -> int:
     """How many jobs wait in a queue."""
     return Queue(queue, connection=client or bell_client()).count
+
+
+def mend_queues(*, client: Redis | None = None) -> list[str]:
+    """Remove keys of RQ that are of another type than RQ's own; returns their names.
+
+    Nobody but a stranger's hand makes one, and no worker of the queue gets past it. Jobs carry no
+    dispute, so nothing is lost.
+    """
+    client = client or bell_client()
+    wanted = {"rq:queues": b"set", "rq:workers": b"set"}
+    for queue in JOBS:
+        wanted |= {f"rq:queue:{queue}": b"list", f"rq:workers:{queue}": b"set"}
+        wanted |= {f"rq:{registry}:{queue}": b"zset" for registry in REGISTRIES}
+    pipeline = client.pipeline(transaction=False)
+    for name in wanted:
+        pipeline.type(name)
+    kinds = dict(zip(wanted, pipeline.execute(), strict=True))
+    strange = [name for name, kind in kinds.items() if kind not in (b"none", wanted[name])]
+    if strange:
+        client.delete(*strange)
+        log.error("escalation.strange_keys_removed", extra={"keys": strange})
+    return strange
 
 
 def ring(queue: QueueName, *, wanted: int = 1, client: Redis | None = None) -> int:

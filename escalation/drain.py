@@ -16,7 +16,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import DatabaseError, connection
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, Min, OuterRef, Q, QuerySet
+from django.db.models.functions import Greatest
 from redis.exceptions import RedisError
 
 from disputes.clock import database_now
@@ -24,7 +25,7 @@ from disputes.failpoints import failpoint
 from disputes.ladders import paused_ladders
 from disputes.models import Dispute
 from disputes.rules import Outcome, microseconds
-from disputes.transitions.attempts import is_transient
+from disputes.transitions.attempts import is_transient, sqlstate
 from disputes.transitions.deadlines import promote
 from escalation import failures, timeline
 from escalation.conf import conf
@@ -68,6 +69,9 @@ def promote_batch(
                 if attempt == TRANSIENT_TRIES:
                     raise
                 log.warning("escalation.batch_repeated", extra={"error": str(error)[:200]})
+                if not sqlstate(error):
+                    # Broken, though it may not know: the repetition gets a new one.
+                    connection.close()
                 time.sleep(TRANSIENT_PAUSE_S * attempt)
                 continue
             return _bisected(ids, error, now=now, promote_ids=promote_ids)
@@ -210,6 +214,16 @@ def overdue(*, now: datetime, by: timedelta = timedelta(0)) -> QuerySet[Dispute]
     if paused := paused_ladders(now=now):
         rows = rows.exclude(tier__revision__ladder__in=paused)
     return rows.order_by("due_at", "id")
+
+
+def lateness(*, now: datetime) -> timedelta:
+    """How long the most overdue dispute has waited to be promoted; those of `overdue` only.
+
+    A hold that ends gives back a deadline that may long have passed: nobody was late with it, so
+    the wait counts from the dispute's last change.
+    """
+    since = overdue(now=now).aggregate(oldest=Min(Greatest("due_at", "changed_at")))["oldest"]
+    return max(now - since, timedelta(0)) if since else timedelta(0)
 
 
 def pages(rows: QuerySet[Dispute], *, size: int, limit: int | None = None) -> Iterator[list[UUID]]:

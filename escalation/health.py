@@ -1,20 +1,25 @@
 """Whether this system works: for load balancers, for operators, for the banner on the pages."""
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from redis.exceptions import RedisError, ResponseError
 
 from disputes.clock import database_now
+from disputes.outbox import stranded
 from escalation import timeline
 from escalation import timeline_survey as survey
 from escalation.conf import conf
+from escalation.delivery import LEASE
 from escalation.destinations import troubles
-from escalation.drain import overdue
+from escalation.drain import lateness
 from escalation.models import Failure, Heartbeat
 from escalation.redis_client import timeline_client
+
+# Senders may be busy; those of the limit, and of channels that rest, are put off and not late.
+MESSAGES_LATE = timedelta(seconds=60)
 
 
 @dataclass(slots=True)
@@ -35,12 +40,6 @@ def pending_migrations() -> int:
     """How many migrations the database lacks. Raises what Postgres raises."""
     executor = MigrationExecutor(connection)
     return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
-
-
-def lateness(*, now: datetime) -> timedelta:
-    """How long the most overdue dispute waits for its promotion; parked ones are left out."""
-    oldest = overdue(now=now).values_list("due_at", flat=True).first()
-    return now - oldest if oldest else timedelta(0)
 
 
 def _redis_trouble() -> list[str]:
@@ -72,5 +71,7 @@ def health() -> Health:
     found.parked = Failure.objects.filter(parked_at__isnull=False).count()
     if found.parked:
         found.degraded.append(f"parked disputes that need an operator: {found.parked}")
+    if stranded(now=now, lease=LEASE, grace=MESSAGES_LATE):
+        found.degraded.append(f"messages have waited for more than {MESSAGES_LATE.seconds} s")
     found.degraded += troubles()
     return found

@@ -1,13 +1,14 @@
 """One HTTP POST to an address that somebody else named.
 
-Promise: it ends within its deadline whatever the other side does; it connects only to public
-addresses, judged when the socket opens; it follows nothing, unpacks nothing, uses no proxy.
+Promise: it ends within its deadline and reads at most 64 KB, whatever the other side does; it
+connects only to public addresses, judged when the socket opens; it follows nothing, uses no proxy.
+Once the other side has said its status and its headers, nothing changes what was said.
 """
 
 import contextlib
-import http.client
 import io
 import ipaddress
+import re
 import socket
 import ssl
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 LARGEST_ANSWER_BYTES = 65_536
+_STATUS_LINE = re.compile(rb"HTTP/1\.[0-9][ \t]+([1-9][0-9]{2})(?:[ \t].*)?\r?\n?")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -35,7 +37,7 @@ class ForbiddenAddress(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The status and the headers; the body is read, so that the other side can end, and dropped."""
+    """The status and the headers, by names in small letters; nobody needs the body."""
 
     status: int
     headers: Mapping[str, str]
@@ -124,44 +126,51 @@ def open_socket(
     raise trouble
 
 
-class _TimedReads(io.RawIOBase):
-    """Reads that all share one deadline, so that a byte a second does not last for ever."""
+class _Reads(io.RawIOBase):
+    """At most 64 KB, all within one deadline: a byte a second does not last for ever."""
 
     def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
         self._sock = sock
         self._deadline = deadline
+        self._left_bytes = LARGEST_ANSWER_BYTES
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
+        if not self._left_bytes:
+            raise ConnectionError("the head of the answer does not end")
         self._sock.settimeout(self._deadline.left_s())
-        return self._sock.recv_into(buffer)
+        count = self._sock.recv_into(buffer, min(len(buffer), self._left_bytes))
+        self._left_bytes -= count
+        return count
 
 
-class _TimedSocket:
-    """The part of a socket that http.client uses."""
+def read_answer(sock: socket.socket, deadline: Deadline) -> Answer:
+    """Status line and headers, whatever follows them. Raises OSError, ConnectionError if no HTTP.
 
-    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
-        self._sock = sock
-        self._deadline = deadline
-
-    def sendall(self, data: Any) -> None:
-        # Its time-out is for the whole of the data, unlike that of a read.
-        self._sock.settimeout(self._deadline.left_s())
-        self._sock.sendall(data)
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_TimedReads(self._sock, self._deadline))
-
-    def close(self) -> None:
-        self._sock.close()
+    Read by hand: http.client and the mail parser behind it trip over lengths, folds and nested
+    parts that a hostile answer can hold, and none of these says whether the message was taken.
+    """
+    reader = io.BufferedReader(_Reads(sock, deadline))
+    while True:
+        found = _STATUS_LINE.fullmatch(reader.readline())
+        if not found:
+            raise ConnectionError("the answer is not HTTP")
+        headers: dict[str, str] = {}
+        while line := reader.readline().rstrip(b"\r\n"):
+            name, _, value = line.decode("latin-1").partition(":")
+            headers.setdefault(name.lower(), value.strip())
+        status = int(found[1])
+        # Before the answer there may be others that only announce it. 101 leaves HTTP for good.
+        if status >= 200 or status == 101:
+            return Answer(status, headers)
 
 
 def post(
     url: str, body: bytes, *, headers: Mapping[str, str], deadline_s: float, allow_loopback: bool
 ) -> Answer:
-    """Send and hear the answer. Raises OSError, http.client.HTTPException, ForbiddenAddress."""
+    """Send and hear the answer. Raises OSError and ForbiddenAddress."""
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
@@ -177,16 +186,17 @@ def post(
             sock.settimeout(deadline.left_s())
             sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
             stack.callback(sock.close)
-        connection = http.client.HTTPConnection(host, port)
-        connection.sock = _TimedSocket(sock, deadline)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        netloc = parts.netloc
-        connection.putrequest("POST", target, skip_host=True, skip_accept_encoding=True)
-        for name, value in {"Host": netloc, "Content-Length": str(len(body)), **headers}.items():
-            connection.putheader(name, value)
-        connection.endheaders(body)
-        response = connection.getresponse()
-        # The status says it all; a body that does not end or makes no sense changes nothing.
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            response.read(LARGEST_ANSWER_BYTES)
-        return Answer(response.status, dict(response.headers.items()))
+        own = {"Host": parts.netloc, "Content-Length": str(len(body)), "Connection": "close"}
+        # In one piece: the time-out of sendall is for the whole of what it is given.
+        request = _head(f"POST {target} HTTP/1.1", {**own, **headers}) + body
+        sock.settimeout(deadline.left_s())
+        sock.sendall(request)
+        return read_answer(sock, deadline)
+
+
+def _head(first: str, headers: Mapping[str, str]) -> bytes:
+    lines = [first, *(f"{name}: {value}" for name, value in headers.items())]
+    if not all(line.isascii() and line.isprintable() for line in lines):
+        raise ValueError("a line of the request holds what would end it")
+    return "\r\n".join([*lines, "", ""]).encode()

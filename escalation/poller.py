@@ -24,8 +24,8 @@ from disputes.rules import microseconds
 from escalation import timeline
 from escalation import timeline_survey as survey
 from escalation.conf import conf
-from escalation.doorbell import MOST_WAITING, ring
-from escalation.drain import drain_postgres, overdue, pages
+from escalation.doorbell import MOST_WAITING, mend_queues, ring
+from escalation.drain import drain_postgres, lateness, overdue, pages
 from escalation.loop import beat, jittered, process_name
 from escalation.models import DutyTurn
 from escalation.reconcile import rebuild, reconcile
@@ -164,6 +164,7 @@ class Poller:
         )
         if found.degraded:
             return
+        mend_quietly()
         if outbox.stranded(now=now, lease=timedelta(minutes=10), grace=UNKNOWN_AFTER):
             ring_quietly()
         self._do_beside("duties", lambda: run_due_duties(now=now, stop=self.stop))
@@ -194,7 +195,8 @@ class Poller:
         if not overdue(now=now, by=timedelta(seconds=knobs.lock_ttl_s)).exists():
             return
         if take_turn("escalation.rescue", now=now, interval_s=knobs.poll_interval_s):
-            log.error("escalation.workers_late")
+            if lateness(now=now) > timedelta(seconds=knobs.lock_ttl_s):
+                log.error("escalation.workers_late")
             drain_postgres(budget_s=knobs.poll_interval_s, stop=self.stop)
 
     def run(self) -> None:
@@ -264,6 +266,14 @@ def hand_over_unknown(*, now: datetime) -> int:
     if handed_over:
         log.warning("escalation.handed_over", extra={"disputes": handed_over})
     return handed_over
+
+
+def mend_quietly() -> None:
+    """Take out of RQ's queues what keeps every worker from them."""
+    try:
+        mend_queues()
+    except (RedisError, OSError) as error:
+        log.warning("escalation.ring_failed", extra={"error": str(error)[:200]})
 
 
 def furthest_plan(now: datetime, interval_s: float) -> datetime:

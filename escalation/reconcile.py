@@ -22,6 +22,7 @@ from escalation import timeline
 from escalation import timeline_survey as survey
 from escalation.conf import conf
 from escalation.delivery import LEASE
+from escalation.models import Heartbeat
 from escalation.redis_client import timeline_client
 from escalation.sync import Wanted, redis_ahead, settle, sync, wanted
 from escalation.timeline_keys import LAYOUT, is_canonical, keys
@@ -228,7 +229,9 @@ def rebuild(*, progress: Callable[[int], None] | None = None) -> int | None:
         if not 0 <= client.ttl(name.rebuild) <= conf().lock_ttl_s:
             client.expire(name.rebuild, conf().lock_ttl_s)
         return None
-    log.warning("escalation.rebuild_started")
+    # Where a poller has been before, there was a timeline, and it was lost.
+    level = logging.WARNING if Heartbeat.objects.exists() else logging.INFO
+    log.log(level, "escalation.rebuild_started")
     done = 0
     for ids in _pages_by_deadline():
         failpoint("rebuild.slice")
@@ -241,5 +244,5 @@ def rebuild(*, progress: Callable[[int], None] | None = None) -> int | None:
             return None
     if not client.eval(FINISH_REBUILD, 2, name.rebuild, name.epoch, token, LAYOUT):
         return None
-    log.warning("escalation.rebuilt", extra={"disputes": done})
+    log.log(level, "escalation.rebuilt", extra={"disputes": done})
     return done

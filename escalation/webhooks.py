@@ -38,6 +38,11 @@ def endpoint(name: str) -> Endpoint | None:
     return Endpoint(name, found["url"], tuple(found["secrets"])) if found else None
 
 
+def is_unknown(channel: str) -> bool:
+    """Whether a channel is a webhook that the settings do not name, or no longer."""
+    return channel.startswith(PREFIX) and endpoint(channel.removeprefix(PREFIX)) is None
+
+
 def signature(body: bytes, *, secrets: Sequence[str], at_unix_s: int) -> str:
     """The header `t=…,v1=…`: one v1 for each secret, so that receivers can change theirs."""
     signed = f"{at_unix_s}.".encode() + body

@@ -7,6 +7,7 @@ the owner's, and only this file empties tables, as their owner.
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import psycopg
 import pytest
 import redis
@@ -17,6 +18,19 @@ from django.test import TransactionTestCase
 from psycopg import sql
 from pytest_django import DjangoDbBlocker
 from pytest_django.fixtures import Settings
+
+# Quick: the same cases in every run, and no clock that a busy machine could fail. Long: new ones.
+hypothesis.settings.register_profile(
+    "quick",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile(
+    "long", hypothesis.settings.get_profile("quick"), derandomize=False, max_examples=1_000
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # Rows that migrations and post_migrate made; tests rely on them and never change them.
 KEPT_TABLES = ("django_migrations", "django_content_type", "auth_permission")

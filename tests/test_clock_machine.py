@@ -80,7 +80,7 @@ DEATHS = {
         "drain.promoted",
         "drain.synced",
     ),
-    "deliver": ("deliver.claimed", "deliver.before_send", "deliver.sent"),
+    "deliver": ("deliver.claiming", "deliver.claimed", "deliver.before_send", "deliver.sent"),
     "poll": ("poller.before_ring", "poller.after_ring", "rebuild.slice", "anchors.heads_written"),
     "reconcile": ("reconcile.postgres_slice", "reconcile.before_repair"),
     "rebuild": ("rebuild.slice",),

@@ -232,7 +232,8 @@ class LadderRevisionAdmin(EditedByLadderEditors):
     def response_change(self, request: HttpRequest, obj: Any) -> HttpResponse:
         if "_publish" not in request.POST:
             return super().response_change(request, obj)
-        self._published(request, obj)
+        if not self._published(request, obj):
+            self.message_user(request, _("What you changed is saved as a draft."), messages.WARNING)
         return self._to(obj.pk)
 
     @admin.action(description=gettext_lazy("Copy into a draft"))
@@ -264,18 +265,19 @@ class LadderRevisionAdmin(EditedByLadderEditors):
         self.message_user(request, _("This is the new draft."), messages.SUCCESS)
         return draft
 
-    def _published(self, request: HttpRequest, revision: LadderRevision) -> None:
+    def _published(self, request: HttpRequest, revision: LadderRevision) -> bool:
         try:
             live = publish(revision, by=request.user, now=database_now())
         except (LadderError, IntegrityError) as error:
             self.message_user(request, _refusal_words(error), messages.ERROR)
-            return
+            return False
         self.log_change(request, live, "Published.")
         self.message_user(
             request,
             _("Published for new disputes; those already open stay on their revision."),
             messages.SUCCESS,
         )
+        return True
 
 
 def _refusal_words(error: Exception) -> str:

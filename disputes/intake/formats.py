@@ -12,6 +12,13 @@ from itertools import islice
 from typing import Any, BinaryIO
 
 from disputes.intake import cfpb, generic, stripe
+from disputes.intake.columns import (
+    columns_of_fields,
+    columns_seen,
+    missing_fields,
+    refuse_absent,
+    refuse_mapping,
+)
 from disputes.intake.documents import document_records, is_lines, line_records
 from disputes.intake.duplicates import SeenRecords
 from disputes.intake.errors import BadField, Unreadable
@@ -86,7 +93,9 @@ def open_records(
     try:
         if format not in FORMATS:
             raise Unreadable(f"unknown format {format!r}; known are {', '.join(FORMATS)}")
-        generic.refuse_mapping(mapping or {})
+        refuse_mapping(mapping or {})
+        if source is not None:
+            generic.refuse_source(source)
         rules = TimeRules.for_zone(zone, now=now or datetime.now(UTC))
         text = open_text(file)
         parsed.notices.append(text.notice)
@@ -138,19 +147,20 @@ class _Readers:
     def __init__(self, *, rules: TimeRules, mapping: Mapping[str, str], source: str | None) -> None:
         self._rules = rules
         self._source = source or generic.DEFAULT_SOURCE
+        self.mapping = dict(mapping)
         # Rows of JSON may each have other names; the few kinds there are need one look each.
-        self.fields_of = lru_cache(maxsize=64)(
-            partial(generic.columns_of_fields, mapping=dict(mapping))
-        )
+        self.fields_of = lru_cache(maxsize=64)(partial(columns_of_fields, mapping=self.mapping))
 
-    def reader(self, format: str) -> Reader:
+    def reader(self, format: str, *, is_guess: bool = False) -> Reader:
+        if self.mapping and format != GENERIC:
+            raise Unreadable(f"a mapping is for --format generic, this file is read as {format}")
         if format == STRIPE:
             return partial(stripe.read_record, rules=self._rules)
         if format == CFPB:
             return partial(cfpb.read_record, rules=self._rules)
-        return self._read_generic
+        return partial(self._read_generic, is_guess=is_guess)
 
-    def _read_generic(self, record: dict[str, Any], *, source_hash: str) -> Facts:
+    def _read_generic(self, record: dict[str, Any], *, source_hash: str, is_guess: bool) -> Facts:
         if len(record) > MAX_COLUMNS:
             raise BadField("", f"more than {MAX_COLUMNS} names in one record")
         return generic.read_record(
@@ -159,6 +169,7 @@ class _Readers:
             rules=self._rules,
             source=self._source,
             source_hash=source_hash,
+            is_guess=is_guess,
         )
 
 
@@ -180,13 +191,17 @@ def _take_json(parsed: ParsedFile, text: Text, *, name: str, readers: _Readers) 
         (raw for _, _, raw in islice(records(text), RECORDS_TO_JUDGE_BY) if isinstance(raw, dict)),
         None,
     )
-    if parsed.format == AUTO:
+    is_guess = parsed.format == AUTO
+    if is_guess:
         parsed.format = STRIPE if first is not None and stripe.is_stripe(first) else GENERIC
     if parsed.format == CFPB:
         raise Unreadable("a complaint export is a table, this file is JSON")
     if parsed.format == GENERIC and first is not None:
+        refuse_absent(
+            readers.mapping, (raw for _, _, raw in records(text) if isinstance(raw, dict))
+        )
         _ask_for_mapping(parsed, list(first), readers)
-    parsed.read_record = readers.reader(parsed.format)
+    parsed.read_record = readers.reader(parsed.format, is_guess=is_guess)
 
 
 def _take_table(parsed: ParsedFile, text: Text, *, readers: _Readers) -> None:
@@ -194,7 +209,7 @@ def _take_table(parsed: ParsedFile, text: Text, *, readers: _Readers) -> None:
         raise Unreadable("Stripe's objects and events are JSON, this file is not")
 
     def fits_generic(columns: list[str]) -> bool:
-        return not generic.missing_fields(readers.fields_of(tuple(columns)))
+        return not missing_fields(readers.fields_of(tuple(columns)))
 
     fits = {GENERIC: fits_generic, CFPB: cfpb.is_header}
     wanted = [CFPB, GENERIC] if parsed.format == AUTO else [parsed.format]
@@ -204,6 +219,7 @@ def _take_table(parsed: ParsedFile, text: Text, *, readers: _Readers) -> None:
     parsed.notices.append(table.notice)
     parsed.format = next((name for name in wanted if fits[name](table.columns)), wanted[-1])
     if parsed.format == GENERIC:
+        refuse_absent(readers.mapping, [table.columns])
         _ask_for_mapping(parsed, table.columns, readers)
     elif not table.recognised:
         missing = ", ".join(sorted(cfpb.REQUIRED - set(table.columns)))
@@ -214,12 +230,11 @@ def _take_table(parsed: ParsedFile, text: Text, *, readers: _Readers) -> None:
 
 def _ask_for_mapping(parsed: ParsedFile, columns: list[str], readers: _Readers) -> None:
     columns = columns[:MAX_COLUMNS]
-    missing = generic.missing_fields(readers.fields_of(tuple(columns)))
+    missing = missing_fields(readers.fields_of(tuple(columns)))
     if not missing:
         return
     parsed.columns, parsed.missing = columns, missing
-    seen = ", ".join(name[:60] for name in columns[:30]) + (", ..." if columns[30:] else "")
-    parsed.error = f"No column gives {', '.join(missing)}. Columns seen: {seen or 'none'}."
+    parsed.error = f"No column gives {', '.join(missing)}. {columns_seen(columns)}"
     parsed.error_outcome = Outcome.NEEDS_MAPPING
 
 

@@ -1,17 +1,21 @@
-"""Owns the plain table of disputes; its promise: the usual names are known, the rest is kept.
+"""Owns the plain record of a dispute; its promise: what is known is read, the rest is kept.
 
 A reference is kept letter for letter, apart from blanks around it: two spellings (or two Unicode
 forms) are two disputes.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
+from disputes.intake.columns import ALIASES, normal_name
 from disputes.intake.errors import BadField, Unreadable, read_field
 from disputes.intake.facts import MAX_CHARS, OUTCOME_OF_A_SNAPSHOT, Facts, State, shortened
 from disputes.intake.instants import (
+    A_DATE_OR_TIME,
     TimeRules,
     end_of_day,
     is_bare_date,
@@ -19,46 +23,13 @@ from disputes.intake.instants import (
     parse_instant,
     start_of_day,
 )
-from disputes.intake.money import parse_decimal_amount, read_currency
+from disputes.intake.money import exponent_of, parse_decimal_amount, read_currency, shown
 
 DEFAULT_SOURCE = "csv"
-REQUIRED = ("reference", "amount", "currency")
 MATERIALITY_INTEGER_DIGITS = 18  # numeric(20, 2)
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 KINDS = frozenset({"chargeback", "reconciliation", "complaint", "other"})
 BANDS = frozenset({"", "high", "medium", "low"})
-
-ALIASES: dict[str, tuple[str, ...]] = {
-    "reference": (
-        "reference", "dispute_id", "case_id", "dispute_reference", "case_reference", "case_number",
-        "claim_id", "exception_id", "id",
-    ),
-    "amount": ("amount", "dispute_amount", "disputed_amount", "amount_disputed"),
-    "currency": ("currency", "currency_code", "dispute_currency", "ccy"),
-    "source": ("source",),
-    "kind": ("kind", "dispute_kind"),
-    "reason": ("reason", "dispute_reason", "reason_code"),
-    "status": ("status", "state", "dispute_status"),
-    "opened_at": (
-        "opened_at", "created_at", "created", "opened", "opened_on", "created_on", "date_opened",
-        "received_at",
-    ),
-    "due_at": ("due_at",),
-    "external_due_at": (
-        "external_due_at", "due_by", "respond_by", "evidence_due", "evidence_due_by",
-        "evidence_due_at", "response_due", "reply_by", "reply_by_date", "due_date", "deadline",
-    ),
-    "materiality_usd": ("materiality_usd",),
-    "fee": ("fee", "dispute_fee"),
-    "ladder": ("ladder",),
-    "tier": ("tier",),
-    "band": ("band",),
-}  # fmt: skip
-"""Names under which each field is understood, the best first.
-
-Capitals do not count; blanks, dashes and points count as underscores. Where two columns could be
-one field, the better name wins and the other column is kept as detail.
-"""
 
 STATES: dict[str, tuple[State, str]] = {
     **dict.fromkeys(
@@ -84,39 +55,12 @@ STATES: dict[str, tuple[State, str]] = {
 """What a status says: who has to act, and for closed disputes the result."""
 
 
-def normal_name(name: str) -> str:
-    """Return a column name or a status in the form the tables of this module use."""
-    return re.sub(r"[\s.\-]+", "_", name.strip().lower())
-
-
-def columns_of_fields(
-    columns: Iterable[str], *, mapping: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """Return which column gives which field; what a person mapped (column to field) comes first."""
-    mapping = mapping or {}
-    named = [column for column in columns if column not in mapping]
-    found = {field: column for column, field in mapping.items() if column in columns}
-    by_name = {normal_name(column): column for column in reversed(named)}
-    for field, aliases in ALIASES.items():
-        alias = next((alias for alias in aliases if alias in by_name), None)
-        if field not in found and alias is not None:
-            found[field] = by_name[alias]
-    return found
-
-
-def missing_fields(fields: Mapping[str, str]) -> list[str]:
-    """Return the required fields that no column gives."""
-    return [field for field in REQUIRED if field not in fields]
-
-
-def refuse_mapping(mapping: Mapping[str, str]) -> None:
-    """Refuse a mapping to a field that does not exist, or of two columns to one field."""
-    fields = list(mapping.values())
-    for field in fields:
-        if field not in ALIASES:
-            raise Unreadable(f"the mapping names an unknown field {field!r}")
-        if fields.count(field) > 1:
-            raise Unreadable(f"the mapping gives {field!r} more than one column")
+def refuse_source(source: str) -> None:
+    """Refuse a source that no row could have."""
+    try:
+        _Given({"source": source}, {"source": "source"}).required_label("source")
+    except BadField as bad:
+        raise Unreadable(f"the given source {source!r}: {bad.message}") from None
 
 
 def read_record(
@@ -126,8 +70,13 @@ def read_record(
     rules: TimeRules,
     source: str,
     source_hash: str,
+    is_guess: bool = False,
 ) -> Facts:
-    """Return the facts of one row; `fields` tells which column gives which field."""
+    """Return the facts of one row; `fields` tells which column gives which field.
+
+    `is_guess`: nobody said that the record is of this format, it may be another system's.
+    """
+    in_units = partial(_surely_in_units, record) if is_guess else parse_decimal_amount
     given = _Given(record, fields)
     flags: list[str] = []
     source = given.label("source").lower() or source
@@ -140,7 +89,7 @@ def read_record(
         source=source,
         reference=given.required_label("reference"),
         kind=_kind(given.text("kind"), flags),
-        amount=given.read("amount", parse_decimal_amount, currency, source=source),
+        amount=given.read("amount", in_units, currency, source=source),
         currency=currency,
         materiality_usd=given.optional(
             "materiality_usd",
@@ -149,7 +98,7 @@ def read_record(
             source="",
             max_integer_digits=MATERIALITY_INTEGER_DIGITS,
         ),
-        fee=given.optional("fee", parse_decimal_amount, currency, source=source),
+        fee=given.optional("fee", in_units, currency, source=source),
         reason=shortened("reason", given.text("reason"), flags),
         state=state,
         result=result,
@@ -214,6 +163,21 @@ class _Given:
         return self._fields.get(field, field)
 
 
+def _surely_in_units(record: dict[str, Any], text: str, currency: str, *, source: str) -> Decimal:
+    """Return the amount, unless it may as well count cents.
+
+    Other systems name a record by some id; one with a `reference` alone speaks our words.
+    """
+    amount = parse_decimal_amount(text, currency, source=source)
+    if not amount or "." in text or not exponent_of(currency, source=source):
+        return amount
+    if [name for name in map(normal_name, record) if name in ALIASES["reference"]] == ["reference"]:
+        return amount
+    raise Unreadable(
+        f"{shown(text)} may count minor units; write it as {amount}, or say --format generic"
+    )
+
+
 def _state(status: str, flags: list[str]) -> tuple[State, str]:
     if not status:
         return State.ACTIONABLE, ""
@@ -246,7 +210,7 @@ def _deadline(given: _Given, field: str, rules: TimeRules) -> tuple[datetime | N
     if not text:
         return None, None
     if not is_bare_date(text):
-        return given.read(field, parse_instant, rules=rules), None
+        return given.read(field, parse_instant, rules=rules, wanted=A_DATE_OR_TIME), None
     day = given.read(field, parse_date, rules=rules)
     return end_of_day(day, rules=rules), day
 
@@ -254,4 +218,4 @@ def _deadline(given: _Given, field: str, rules: TimeRules) -> tuple[datetime | N
 def _beginning(text: str, *, rules: TimeRules) -> datetime:
     if is_bare_date(text):
         return start_of_day(parse_date(text, rules=rules), rules=rules)
-    return parse_instant(text, rules=rules)
+    return parse_instant(text, rules=rules, wanted=A_DATE_OR_TIME)

@@ -24,6 +24,8 @@ ISO_INSTANT = re.compile(
     r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,12}))?)?"
     r" ?([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)?"
 )
+A_TIME = "a date and time such as 2026-05-01T09:30:00Z"
+A_DATE_OR_TIME = f"a date such as 2026-05-01 or {A_TIME}"
 US_DATE = re.compile(r"([0-9]{1,2})/([0-9]{1,2})/([0-9]{4}|[0-9]{2})")
 
 
@@ -39,18 +41,21 @@ class TimeRules:
     def for_zone(cls, name: str | None, *, now: datetime) -> Self:
         """Return the rules of a file; without a zone, days are UTC days, naive times refused."""
         try:
-            zone = ZoneInfo(name or "UTC")
+            zone = ZoneInfo("UTC" if name is None else name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise Unreadable(f"unknown time zone {shown(name or '')}") from None
         latest = now.astimezone(UTC) + timedelta(days=366 * YEARS_AHEAD)
-        return cls(zone=zone, zone_stated=bool(name), latest=latest)
+        return cls(zone=zone, zone_stated=name is not None, latest=latest)
 
 
-def parse_instant(text: str, *, rules: TimeRules) -> datetime:
-    """Return the instant of an ISO 8601 date and time; digits beyond microseconds are cut off."""
+def parse_instant(text: str, *, rules: TimeRules, wanted: str = A_TIME) -> datetime:
+    """Return the instant of an ISO 8601 date and time; digits beyond microseconds are cut off.
+
+    `wanted` says in words what the caller takes, where that is more than a date and time.
+    """
     parts = ISO_INSTANT.fullmatch(text.strip())
     if parts is None:
-        raise Unreadable(f"{shown(text)} is not a date and time such as 2026-05-01T09:30:00Z")
+        raise Unreadable(f"{shown(text)} is not {wanted}")
     year, month, day, hour, minute = (int(part) for part in parts.groups()[:5])
     microsecond = int((parts[7] or "").ljust(6, "0")[:6])
     try:
@@ -62,7 +67,9 @@ def parse_instant(text: str, *, rules: TimeRules) -> datetime:
     if zone is not None:
         return _plausible(local.replace(tzinfo=zone).astimezone(UTC), text=text, rules=rules)
     if not rules.zone_stated:
-        raise Unreadable(f"{shown(text)} has no time zone; state the zone of the file")
+        raise Unreadable(
+            f"{shown(text)} has no time zone; end it with Z or an offset, or name the file's --zone"
+        )
     return _plausible(_in_zone(local, text=text, rules=rules), text=text, rules=rules)
 
 

@@ -40,6 +40,8 @@ class Preview:
         self._disputes = SeenRecords()
         self._closed = SeenRecords()
         self._said = SeenRecords()
+        # How new the news is that this run would have stored, of disputes with dated news.
+        self._newest: dict[str, datetime] = {}
 
     def foresee(self, records: Sequence[Record], *, now: datetime) -> list[Stored]:
         """One answer for each record; nothing is written, not even a sequence moves."""
@@ -93,7 +95,7 @@ class Preview:
         if conflict or is_only_kept(facts):
             return Effect.RECORDED if self._is_new(facts) else Effect.UNCHANGED
         new = new_dispute(facts, ladder=self._ladder)
-        refuse_unstorable(new)
+        refuse_unstorable(new, now=now)
         if dispute is not None:
             return self._effect_on(dispute, source_facts(facts), now=now)
         refuse_unknown_place(new, tiers_of=tiers_of)
@@ -115,6 +117,11 @@ class Preview:
     def _effect_here(self, facts: Facts) -> Effect:
         """About a dispute that exists only in this run."""
         key = _digest(*key_of(facts))
+        newest = self._newest.get(key)
+        if newest and (facts.event_at is None or facts.event_at < newest):
+            return Effect.UNCHANGED
+        if facts.event_at is not None:
+            self._newest[key] = facts.event_at
         said = _digest(*key_of(facts), repr(source_facts(facts)).replace(facts.source_hash, ""))
         says_something_new = self._said.add(said)
         closes = facts.state is State.CLOSED and self._closed.add(key)

@@ -115,7 +115,7 @@ class _Batch:
 
     def _is_storable(self, row: _Row, *, creates: bool) -> bool:
         try:
-            refuse_unstorable(row.new)
+            refuse_unstorable(row.new, now=self._now)
             if creates:
                 refuse_unknown_place(row.new, tiers_of=self._tiers_of)
         except DisputeError as refusal:

@@ -4,6 +4,7 @@ Reading only: the same answers serve the store and the preview of a dry run.
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from decimal import Decimal
 
 from disputes.exceptions import DisputeError, InvalidInput, LadderError
@@ -93,13 +94,16 @@ def source_facts(facts: Facts) -> SourceFacts:
 def conflict_facts(dispute: Dispute) -> SourceFacts:
     """Nothing new but the flag: which of the two contents is right is for a person to say."""
     return SourceFacts(
-        source_hash=dispute.source_hash, state=State.INFORMATIONAL, flags=(EVENT_CONFLICT,)
+        source_hash=dispute.source_hash,
+        state=State.INFORMATIONAL,
+        source_at=dispute.source_at,
+        flags=(EVENT_CONFLICT,),
     )
 
 
-def refuse_unstorable(new: NewDispute) -> None:
+def refuse_unstorable(new: NewDispute, *, now: datetime) -> None:
     """Refuse values that no dispute can hold, new or not. Raises InvalidInput, naming the field."""
-    refuse_bad(new)
+    refuse_bad(new, now=now)
     if len(new.source_state) > MAX_SOURCE_STATE_CHARS:
         raise InvalidInput(f"longer than {MAX_SOURCE_STATE_CHARS} characters", field="source_state")
     if new.materiality_usd is not None and new.materiality_usd >= MOST_MATERIALITY_USD:

@@ -189,6 +189,10 @@ class Anchor(models.Model):
                 condition=Q(number=1, prev_hash="0" * 64)
                 | Q(number__gt=1) & ~Q(prev_hash="0" * 64),
             ),
+            models.CheckConstraint(
+                name="anchor_instant_is_sane",
+                condition=Q(at__gte=EARLIEST, at__lt=LATEST),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -218,7 +222,7 @@ class AnchoredHead(models.Model):
 
 
 class Note(models.Model):
-    """Free text of a change. Erasable: the chain holds only a salted digest of it."""
+    """Free text of a change. Erasable, as owner: the chain holds only a salted digest of it."""
 
     dispute = models.ForeignKey(Dispute, on_delete=models.PROTECT, related_name="notes")
     version = models.PositiveIntegerField()
@@ -231,6 +235,11 @@ class Note(models.Model):
         verbose_name_plural = _("notes")
         constraints = [
             models.UniqueConstraint("dispute", "version", name="one_note_per_version"),
+            # With the salt, a short text could be guessed from the digest that stays.
+            models.CheckConstraint(
+                name="erased_note_is_empty",
+                condition=Q(erased_at__isnull=True) | Q(text="", salt=""),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
 
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 
 from disputes.exceptions import Busy, DisputeNotFound, LostRace
 from disputes.models import Dispute
@@ -35,8 +35,8 @@ def sqlstate(error: DatabaseError) -> str:
 def is_transient(error: DatabaseError) -> bool:
     """Whether the same may work later as it is: nothing is wrong with the data."""
     code = sqlstate(error)
-    lost = connection.connection is None or connection.connection.closed
-    return code[:2] in TRANSIENT_CLASSES or (not code and bool(lost))
+    # An OperationalError without a code is the client's own word for a broken connection.
+    return code[:2] in TRANSIENT_CLASSES or (not code and isinstance(error, OperationalError))
 
 
 def is_outage(error: BaseException | None) -> bool:

@@ -1,9 +1,10 @@
 """What the source says later: changed facts, waiting for others, actionable again, over."""
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from disputes.calendars import span_deadline
@@ -16,6 +17,16 @@ from disputes.transitions.columns import issued, resumed, with_flags
 from disputes.transitions.journal import Actor, Change, record
 from disputes.transitions.moving import stopped
 from disputes.transitions.resolving import over
+
+UNDATED_MAY_FILL = (
+    "amount",
+    "currency",
+    "materiality_usd",
+    "reason_code",
+    "stage",
+    "external_due_at",
+)
+"""What facts without a date may add to a dispute that has dated ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +55,18 @@ def is_older(dispute: Dispute, facts: SourceFacts) -> bool:
         and dispute.source_at is not None
         and facts.source_at < dispute.source_at
     )
+
+
+def _what_is_missing(dispute: Dispute, facts: SourceFacts) -> SourceFacts:
+    """Of facts without a date, what nobody said yet: they may be older than what is stored."""
+    kept: dict[str, Any] = {
+        name: "" if isinstance(value, str) else None
+        for name in UNDATED_MAY_FILL
+        if (value := getattr(dispute, name)) not in (None, "")
+    }
+    if dispute.currency not in ("", facts.currency):
+        kept["amount"] = None
+    return replace(facts, state="informational", source_state="", flags=(), **kept)
 
 
 def _changed_facts(dispute: Dispute, facts: SourceFacts) -> dict[str, object]:
@@ -142,6 +165,8 @@ def decide_facts(dispute: Dispute, facts: SourceFacts, *, now: datetime) -> Chan
     """The change that these facts make to the fresh row, or None where they change nothing."""
     if is_older(dispute, facts):
         return None
+    if facts.source_at is None and dispute.source_at is not None:
+        facts = _what_is_missing(dispute, facts)
     changed = _changed_facts(dispute, facts)
     any_fact = bool(changed)
     status = dispute.status

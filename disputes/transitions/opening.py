@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from disputes.calendars import Deadline, given_deadline, span_deadline
+from disputes.calendars import Deadline, given_deadline, span_deadline, stamp
 from disputes.exceptions import InvalidInput
 from disputes.ladders import TierFacts, live_tiers
 from disputes.models import AuditEntry, Dispute, Ladder, Notification
@@ -32,6 +32,9 @@ LONGEST = {
     "stage": 40,
     "source_state": 80,
 }
+# A start ahead would make a deadline far too late; news from ahead would silence all that follows.
+ALREADY_PAST = ("opened_at", "source_at")
+CLOCKS_MAY_DIFFER_BY = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,7 @@ class NewDispute:
     outcome: str = ""
 
 
-def refuse_bad(new: NewDispute) -> None:
+def refuse_bad(new: NewDispute, *, now: datetime) -> None:
     """Refuse what no dispute may be made of, naming the field. Raises InvalidInput."""
     for name, longest in LONGEST.items():
         text = getattr(new, name)
@@ -90,6 +93,10 @@ def refuse_bad(new: NewDispute) -> None:
             raise InvalidInput("has no time zone", field=name)
         if not EARLIEST <= instant < LATEST:
             raise InvalidInput("lies outside the years 1990 to 2199", field=name)
+        if name in ALREADY_PAST and instant > now + CLOCKS_MAY_DIFFER_BY:
+            raise InvalidInput(
+                f"{stamp(instant)} lies in the future, it is {stamp(now)}", field=name
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +206,7 @@ def open_in_transaction(
 ) -> list[Opened]:
     """`open_disputes` for a caller that writes more in the same transaction."""
     for new in batch:
-        refuse_bad(new)
+        refuse_bad(new, now=now)
     ladders = {slug: live_tiers(slug) for slug in {new.ladder for new in batch}}
     policies = dict(Ladder.objects.filter(slug__in=ladders).values_list("slug", "policy"))
     tiers = [start_tier(new, ladders[new.ladder]) for new in batch]

@@ -70,8 +70,7 @@ class Email:
             connection=self._connection,
         )
         try:
-            if self._connection is not None:
-                self._connection.open()
+            self._open()
             mail.send()
         except ValueError as error:
             # Django refuses an address with a line break in it, as BadHeaderError.
@@ -81,6 +80,18 @@ class Email:
             if self._connection is not None:
                 self._connection.close()
             raise failure_of(error) from error
+
+    def _open(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._connection.open()
+        except ValueError as error:
+            # Of the server's challenge or of our own password, whose letters are not repeated. The
+            # message is not to blame; what is half open must not be taken for a connection.
+            self._connection.close()
+            words = f"the login makes no sense ({type(error).__name__})"
+            raise DeliveryFailed(words, of_destination=True) from error
 
 
 def failure_of(error: OSError) -> DeliveryFailed:

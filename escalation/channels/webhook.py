@@ -4,7 +4,6 @@ Promise: the receiver can check who sent it and when, tell a repeat by its key, 
 gets by version; address and secrets are those of the moment of sending.
 """
 
-import http.client
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -60,10 +59,6 @@ class Webhook:
         except OSError as error:
             words = f"{type(error).__name__}: {error}"
             raise DeliveryFailed(words, of_destination=True) from error
-        except http.client.HTTPException as error:
-            # Without its text, which would be what the other side said.
-            words = f"the answer is not HTTP ({type(error).__name__})"
-            raise DeliveryFailed(words, of_destination=True) from error
         judge(answer.status, answer.headers, now=now)
 
 
@@ -93,8 +88,7 @@ def judge(status: int, headers: Mapping[str, str], *, now: datetime) -> None:
     if status == 410:
         raise DeliveryFailed(words, gone=True)
     if status < 200 or status in TEMPORARY or status >= 500:
-        given = {name.lower(): value for name, value in headers.items()}.get("retry-after")
-        wait_s = retry_after_s(given, now=now)
+        wait_s = retry_after_s(headers.get("retry-after"), now=now)
         raise DeliveryFailed(words, of_destination=True, retry_after_s=wait_s)
     if 300 <= status < 400:
         words += ", and redirects are not followed"
@@ -105,11 +99,10 @@ def retry_after_s(text: str | None, *, now: datetime) -> float | None:
     """Seconds or an HTTP date, at most an hour; None where it says nothing that we understand."""
     text = (text or "").strip()
     if text.isascii() and text.isdigit():
-        # A number of any length is no reason to count it all.
-        return min(float(text[:9]), LONGEST_RETRY_AFTER_S)
+        return min(float(text), LONGEST_RETRY_AFTER_S)
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -12,7 +12,7 @@ from ninja.openapi.schema import OpenAPISchema
 from reviewqueue.api import disputes, queues
 from reviewqueue.api.access import PerToken
 from reviewqueue.api.bodies import StrictParser
-from reviewqueue.api.problems import Problem, not_found, problem, register
+from reviewqueue.api.problems import Problem, length_required, not_found, problem, register
 
 DESCRIPTION = """
 Disputes wait in queues and escalate by themselves; an acknowledgement stops that.
@@ -26,11 +26,12 @@ REFUSALS = {
     401: "No valid token",
     403: "The token or its user lacks a right",
     404: "Nothing here that you may see",
+    411: "The body came in chunks",
     413: "The body is too large",
     415: "The body is not declared as JSON",
     422: "A value cannot be used; `errors` names the fields",
     429: "Too many requests; see Retry-After",
-    503: "The database is away; see Retry-After",
+    503: "The database is away; `detail` says whether to send the same again",
 }
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
 
@@ -85,6 +86,9 @@ def _all_refusals_are_problems(
 ) -> Callable[..., HttpResponse]:
     @wraps(view)
     def answered(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
+        if "Transfer-Encoding" in request.headers:
+            # Django takes such a body for an empty one, and so would every operation.
+            return length_required()
         try:
             response = view(request, *args, **kwargs)
         except Http404 as error:

@@ -25,21 +25,11 @@ class WrongMediaType(BadBody):
     code = "unsupported_media_type"
 
 
-class LengthRequired(BadBody):
-    """The body comes in chunks, which Django would take for an empty one."""
-
-    status = 411
-    title = "Length required"
-    code = "length_required"
-
-
 class StrictParser(Parser):
     """Numbers with a point stay exact decimals, so that a field can refuse them by name."""
 
     def parse_body(self, request: HttpRequest) -> object:  # type: ignore[override]
         """The value of the body. Raises BadBody."""
-        if "Transfer-Encoding" in request.headers:
-            raise LengthRequired("Send the body with a Content-Length, not in chunks.")
         if request.content_type != "application/json":
             raise WrongMediaType("Send the body as Content-Type: application/json.")
         try:

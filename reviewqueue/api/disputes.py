@@ -15,7 +15,7 @@ from disputes.transitions.journal import Actor
 from disputes.transitions.opening import open_dispute
 from disputes.transitions.reviewing import acknowledge
 from reviewqueue.api.access import ApiRequest, act, read, write
-from reviewqueue.api.intake import read_new
+from reviewqueue.api.intake import differing, read_new
 from reviewqueue.api.problems import ConflictProblem, Refused, invalid, problem
 from reviewqueue.api.schemas import (
     MAX_INT,
@@ -23,6 +23,7 @@ from reviewqueue.api.schemas import (
     AuditPage,
     DisputeOut,
     EntryOut,
+    Found,
     NewFacts,
     Receipt,
     Seen,
@@ -41,17 +42,19 @@ _ETAG = re.compile(r'"([0-9]{1,10})"')
 @router.post(
     "/disputes",
     auth=write,
-    response={201: DisputeOut, 200: DisputeOut | Receipt},
+    response={201: DisputeOut, 200: Found | Receipt},
     url_name="create_dispute",
 )
 def create_dispute(request: ApiRequest, response: HttpResponse, facts: NewFacts) -> Status:
     """Create a dispute, or get the one that has this source and reference already.
 
-    A caller who may not see the existing one gets its id, source and reference only.
+    Nothing of an existing one is changed; `differs` names the fields that were sent with another
+    value. A caller who may not see it gets its id, source and reference only.
     """
     user = request.auth.user
     now = database_now()
-    opened = open_dispute(read_new(facts, now=now), actor=Actor.person(user), now=now)
+    new = read_new(facts, now=now)
+    opened = open_dispute(new, actor=Actor.person(user), now=now)
     dispute = _shown(opened.id)
     if not opened.created and not may_see(user, dispute):
         return Status(
@@ -60,7 +63,10 @@ def create_dispute(request: ApiRequest, response: HttpResponse, facts: NewFacts)
         )
     body = _represented(dispute, response)
     response["Location"] = body.links.self
-    return Status(201 if opened.created else 200, body)
+    if opened.created:
+        return Status(201, body)
+    differs = differing(new, dispute, sent=facts.model_fields_set)
+    return Status(200, Found(**body.model_dump(), differs=differs))
 
 
 @router.get("/disputes/{uuid:dispute_id}", auth=read, response=DisputeOut, url_name="get_dispute")

@@ -1,21 +1,27 @@
 """From the body of POST /disputes to a new dispute: every value checked, every fault named."""
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 
 from disputes.intake.errors import Unreadable
 from disputes.intake.facts import hash_of_record
 from disputes.intake.instants import ISO_INSTANT, TimeRules, parse_instant
 from disputes.intake.money import parse_decimal_amount, read_currency
+from disputes.models import Dispute
 from disputes.transitions.opening import NewDispute, refuse_bad
 from reviewqueue.api.problems import Refused, invalid
 from reviewqueue.api.schemas import NewFacts
 
 # What numeric(20, 2) holds.
 MOST_MATERIALITY = Decimal(10) ** 18
+
+# Where a field of the body stands in a row read with SHOWN, where not under its own name.
+STANDS_IN = {"reason": "reason_code", "ladder": "tier.queue.ladder.slug", "tier": "tier.slug"}
 
 T = TypeVar("T")
 
@@ -45,8 +51,19 @@ def read_new(facts: NewFacts, *, now: datetime) -> NewDispute:
     )
     if reading.faults:
         raise Refused(invalid(reading.faults))
-    refuse_bad(new)
+    refuse_bad(new, now=now)
     return new
+
+
+def differing(new: NewDispute, dispute: Dispute, *, sent: AbstractSet[str]) -> list[str]:
+    """The fields that were sent with another value than the dispute has now."""
+    found = []
+    for name in NewFacts.model_fields:
+        said = getattr(new, "reason_code" if name == "reason" else name)
+        stands = attrgetter(STANDS_IN.get(name, name))(dispute)
+        if name in sent and said not in (None, "") and said != stands:
+            found.append(name)
+    return found
 
 
 class _Reading:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 RETRY_AFTER_S = 5
 MOST_ERRORS = 20
 # Where pydantic puts a fault: in the body, under the name of the one body argument.
-_WRAPPERS = ("body", "path", "query", "header", "facts", "seen")
+_WRAPPERS = ("body", "path", "query", "header", "facts", "seen", "nothing")
 
 
 class FieldError(Schema):
@@ -105,6 +105,17 @@ def not_found(request: HttpRequest, error: Exception) -> HttpResponse:
     return problem(404, "Not found", code="not_found", detail=detail)
 
 
+def bad_request(detail: str) -> HttpResponse:
+    """400 for what is wrong with the request itself, before any field is read."""
+    return problem(400, "Bad request", code="bad_request", detail=detail)
+
+
+def length_required() -> HttpResponse:
+    """411 for a body in chunks."""
+    detail = "Send the body with a Content-Length, not in chunks."
+    return problem(411, "Length required", code="length_required", detail=detail)
+
+
 def _validation(request: HttpRequest, error: NinjaValidationError) -> HttpResponse:
     faults = error.errors[:MOST_ERRORS]
     return invalid([(_field(fault["loc"]), _message(fault)) for fault in faults])
@@ -117,12 +128,29 @@ def _field(location: Sequence[object]) -> str:
     return "body" if names[0] in _WRAPPERS else ".".join(names)[:100]
 
 
-def _message(fault: dict[str, object]) -> str:
+def _message(fault: dict[str, Any]) -> str:
+    bounds = fault.get("ctx", {})
     match fault["type"]:
         case "extra_forbidden":
             return "there is no such field"
         case "missing":
             return "is missing"
+        case "model_type" | "model_attributes_type":
+            return "must be a JSON object"
+        case "string_type":
+            return "must be a string"
+        case "string_unicode":
+            return "contains half a surrogate pair"
+        case "string_too_short":
+            return "is empty"
+        case "string_too_long":
+            return f"is longer than {bounds['max_length']} characters"
+        case "int_type" | "int_parsing" | "int_parsing_size":
+            return "must be a whole number"
+        case "greater_than_equal":
+            return f"must be at least {bounds['ge']}"
+        case "less_than_equal":
+            return f"must be at most {bounds['le']}"
     return str(fault["msg"]).removeprefix("Value error, ")
 
 
@@ -143,7 +171,7 @@ def _too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
 
 
 def _cut_short(request: HttpRequest, error: UnreadablePostError) -> HttpResponse:
-    return problem(400, "Bad request", code="bad_request", detail="The body ended too early.")
+    return bad_request("The body ended too early.")
 
 
 def _unauthorized(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
@@ -177,18 +205,31 @@ def _dispute(request: HttpRequest, error: DisputeError) -> HttpResponse:
 
 
 def _database(request: HttpRequest, error: DatabaseFault) -> HttpResponse:
-    return _unavailable(request, error) if is_outage(error) else _failed(request, error)
+    return unavailable(request, error) if is_outage(error) else failed(request, error)
 
 
-def _unavailable(request: HttpRequest, error: Exception) -> HttpResponse:
+def unavailable(request: HttpRequest, error: BaseException | None) -> HttpResponse:
+    """503. The connection may have broken after the commit, so nobody knows what was stored."""
     log.error("api.database_unavailable", extra={"path": request.path, "error": str(error)[:200]})
-    detail = "The database cannot be reached just now; nothing was changed. Try again."
+    detail = f"The database cannot be reached just now. {_what_now(request)}"
     response = problem(503, "Unavailable", code="unavailable", detail=detail)
     response["Retry-After"] = str(RETRY_AFTER_S)
     return response
 
 
-def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
+def _what_now(request: HttpRequest) -> str:
+    """What a caller may do who does not know whether it was done."""
+    if request.method in ("GET", "HEAD"):
+        return "Try again."
+    if request.resolver_match and request.resolver_match.url_name == "take_next":
+        return (
+            "A dispute may have been taken for you all the same; sending this again takes another "
+            "one. The page /me/ shows what you hold."
+        )
+    return "It is not known whether this was stored. Send the same again: nothing is done twice."
+
+
+def failed(request: HttpRequest, error: BaseException | None) -> HttpResponse:
     """A fault of ours: the log has the trace, the caller only the fact."""
     log.error("api.failed", extra={"path": request.path}, exc_info=error)
     detail = "Something went wrong on our side; it was logged."
@@ -202,7 +243,7 @@ def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
 def register(api: NinjaAPI) -> None:
     """Every exception an operation can raise ends here; the most specific handler answers."""
     handlers: dict[type[Exception], Callable[[HttpRequest, Any], HttpResponse]] = {
-        Exception: _failed,
+        Exception: failed,
         Http404: not_found,
         HttpError: _http,
         AuthenticationError: _unauthorized,

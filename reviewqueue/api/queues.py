@@ -8,11 +8,13 @@ from disputes.exceptions import NotPermitted
 from disputes.models import Dispute
 from disputes.permissions import may_review, visible_queues
 from reviewqueue.api.access import ApiRequest, act, read
-from reviewqueue.api.schemas import SHOWN, DisputeOut, QueueOut
+from reviewqueue.api.schemas import SHOWN, DisputeOut, Nothing, QueueOut
 from reviewqueue.ready import take_next
 from reviewqueue.ready_set import depths, queue_names
 
 router = Router(tags=["queues"])
+
+NO_BODY = Nothing()
 
 
 @router.get("/queues", auth=read, response=list[QueueOut], url_name="list_queues")
@@ -31,7 +33,11 @@ def list_queues(request: ApiRequest) -> list[QueueOut]:
     url_name="take_next",
 )
 def take_next_dispute(
-    request: ApiRequest, response: HttpResponse, ladder: Path[str], queue: Path[str]
+    request: ApiRequest,
+    response: HttpResponse,
+    ladder: Path[str],
+    queue: Path[str],
+    nothing: Nothing = NO_BODY,
 ) -> Status:
     """Acknowledge the next dispute of a queue. 204 when none waits there."""
     user = request.auth.user

@@ -26,18 +26,19 @@ def _storable(text: str) -> str:
 
 
 def _exact(value: object) -> object:
-    """An amount as text. A JSON number with a point has often lost digits before it is sent."""
-    if isinstance(value, Decimal):
-        raise ValueError('must be a string such as "129.00": numbers with a point are not exact')
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    """An amount as text. A JSON number may have lost digits, or count cents, as it was written."""
+    if isinstance(value, int | Decimal):
+        raise ValueError('must be a string such as "129.00", not a number')
     return value
 
 
-Text = Annotated[str, AfterValidator(_storable)]
-Slug = Annotated[Text, Field(max_length=SLUG_CHARS)]
+# Behind the bounds of a text: in front of them its length would be counted in "items".
+STORABLE = AfterValidator(_storable)
+Slug = Annotated[str, Field(max_length=SLUG_CHARS), STORABLE]
 Amount = Annotated[
-    Annotated[Text, Field(max_length=64)],
+    str,
+    Field(max_length=64),
+    STORABLE,
     BeforeValidator(_exact),
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?$", "example": "129.00"}),
 ]
@@ -54,7 +55,9 @@ At = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 Instant = Annotated[
-    Annotated[Text, Field(max_length=64)],
+    str,
+    Field(max_length=64),
+    STORABLE,
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 
@@ -64,12 +67,12 @@ class NewFacts(Schema):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    source: Annotated[Text, Field(max_length=40)] = "api"
-    reference: Annotated[Text, Field(min_length=1, max_length=200)]
+    source: Annotated[str, Field(max_length=40), STORABLE] = "api"
+    reference: Annotated[str, Field(min_length=1, max_length=200), STORABLE]
     kind: Slug = Dispute.Kind.OTHER.value
     amount: Amount | None = None
-    currency: Annotated[Text, Field(max_length=3)] = ""
-    reason: Annotated[Text, Field(max_length=200)] = ""
+    currency: Annotated[str, Field(max_length=3), STORABLE] = ""
+    reason: Annotated[str, Field(max_length=200), STORABLE] = ""
     opened_at: Instant | None = None
     due_at: Instant | None = None
     external_due_at: Instant | None = None
@@ -85,6 +88,12 @@ class Seen(Schema):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     seen_version: Annotated[int, Field(ge=1, le=MAX_INT)] | None = None
+
+
+class Nothing(Schema):
+    """A body that says nothing: no body at all, or an empty object."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class Receipt(Schema):
@@ -166,6 +175,12 @@ class DisputeOut(Receipt):
             flags=dispute.flags,
             links=links_of(dispute.pk),
         )
+
+
+class Found(DisputeOut):
+    """A dispute that existed already; `differs` names the fields sent that are otherwise in it."""
+
+    differs: list[str]
 
 
 # What the representation reads beside the row itself.

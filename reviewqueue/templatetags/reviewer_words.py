@@ -79,7 +79,7 @@ def dollars(amount: Decimal) -> SafeString:
 def clock(context: template.Context, shown: Clock, *, in_column: bool = False) -> SafeString:
     """A clock: mark, words and a machine-readable time that the script may tick.
 
-    Under a heading that says the same, its usual words are there for screen readers and cards.
+    Under a heading that says the same, its usual words are there for screen readers only.
     """
     now: datetime = context["now"]
     if shown.at is None:

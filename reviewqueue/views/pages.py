@@ -39,14 +39,31 @@ def survives_outage(view: View) -> View:
 
 
 def out_of_service(request: HttpRequest) -> HttpResponse:
-    """The 503 page; it asks the database nothing and gives back what was typed."""
-    match = request.resolver_match
-    was_action = request.method == "POST" and match is not None and match.url_name != "login"
-    kept = kept_fields(request) if was_action else []
-    response = render(request, "503.html", {"kept": kept, "was_action": was_action}, status=503)
+    """The 503 page; it asks the database nothing and gives back what was typed.
+
+    The connection may have broken after the commit: what was sent may be stored all the same.
+    """
+    sent = _sent(request)
+    kept = kept_fields(request) if sent == "action" else []
+    response = render(request, "503.html", {"kept": kept, "sent": sent}, status=503)
     response["Retry-After"] = str(RETRY_AFTER_S)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def _sent(request: HttpRequest) -> str:
+    """What kind of form it was, by what happens when it is sent a second time; "" for none."""
+    match = request.resolver_match
+    if request.method != "POST" or match is None:
+        return ""
+    match match.url_name:
+        case "login":
+            return ""
+        case "act" | "logout":
+            return "action"
+        case "take-next" | "take-next-here":
+            return "take"
+    return "form"
 
 
 def private(view: View) -> View:

@@ -19,6 +19,7 @@ from disputes.models import AuditEntry, Dispute, Queue
 from disputes.permissions import User, has_right, reviewed_queue_ids
 from reviewqueue import tokens
 from reviewqueue.models import ApiToken
+from tests.conftest import connect_as_owner
 
 NOW = datetime(2026, 11, 30, 9, 41, 7, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -92,8 +93,10 @@ def test_a_second_run_changes_nothing_and_shows_no_secret(shown):
     assert state() == before
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_first_run_that_was_interrupted_is_done_again_as_a_whole(shown):
-    ApiToken.objects.all().delete()
+    with connect_as_owner() as owner:
+        owner.execute("DELETE FROM reviewqueue_apitoken")
     disputes = Dispute.objects.count()
     again = run()
     assert authenticate(username="ada", password=again["sign_ins"]["ada"])

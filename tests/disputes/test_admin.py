@@ -286,6 +286,19 @@ def test_a_draft_without_a_sound_order_is_not_published(editor, live):
     data = form_of(editor.get(change_page(draft))) | {"_publish": "yes"}
     response = editor.post(change_page(draft), data, follow=True)
     assert "The positions are not 1, 2, 3" in words_of(response)
+    assert "What you changed is saved as a draft." in words_of(response)
+    live.refresh_from_db()
+    assert live.state == "live"
+
+
+def test_a_draft_that_cannot_be_published_is_said_to_be_saved_as_one(editor, live):
+    draft = copy_to_draft(live)
+    data = form_of(editor.get(change_page(draft)))
+    data |= {"_publish": "yes"} | {f"tiers-{number}-DELETE": "on" for number in range(3)}
+    said = words_of(editor.post(change_page(draft), data, follow=True))
+    assert "cannot be published: It has no tier." in said
+    assert "What you changed is saved as a draft." in said
+    assert not draft.tiers.exists()
     live.refresh_from_db()
     assert live.state == "live"
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 import time
 from datetime import timedelta
@@ -285,6 +286,18 @@ def test_an_export_that_fails_leaves_the_old_file_and_no_other(
 def test_a_folder_that_is_not_there_is_an_error_in_words(three_anchors, tmp_path):
     with pytest.raises(CommandError, match="cannot be written"):
         call_command("export_anchors", str(tmp_path / "nowhere" / "anchors.jsonl"))
+
+
+def test_what_a_link_names_is_replaced_and_a_pipe_is_not(three_anchors, tmp_path):
+    target, link, pipe = (tmp_path / name for name in ("target", "link", "pipe"))
+    link.symlink_to(target)
+    os.mkfifo(pipe)
+    call_command("export_anchors", str(link), stdout=io.StringIO())
+    assert link.is_symlink()
+    assert target.read_text().startswith('{"anchor":1,')
+    with pytest.raises(CommandError, match="is no file"):
+        call_command("export_anchors", str(pipe))
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize(

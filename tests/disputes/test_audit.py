@@ -10,7 +10,16 @@ from django.core.management import CommandError, call_command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disputes.audit import FOLDED, SEALED, canonical, entry_hash, fold, sealed_values, verify
+from disputes.audit import (
+    FOLDED,
+    SEALED,
+    canonical,
+    entry_hash,
+    fold,
+    sealed_values,
+    verify,
+    verify_dispute,
+)
 from disputes.invariants import QUERIES, broken
 from disputes.models import AuditEntry, Note
 from disputes.transitions.deadlines import promote
@@ -200,16 +209,57 @@ def test_a_column_altered_on_the_row_alone_is_named(column, story, tamper):
     assert what.startswith(f"{column} is ")
 
 
-def test_a_note_can_be_erased_and_the_chain_still_verifies(story):
-    notes = Note.objects.filter(dispute=story)
-    assert notes.count() == 2
-    notes.update(text="", salt="", erased_at=NOON)
+ERASE = "UPDATE disputes_note SET text = '', salt = '', erased_at = now()"
+
+
+def test_a_note_can_be_erased_and_the_chain_still_verifies(story, owner_connection):
+    assert owner_connection.execute(ERASE).rowcount == 2
     assert verified()[0] == 0
 
 
 def test_a_note_that_was_replaced_by_another_is_named(story, tamper):
     tamper(f"UPDATE disputes_note SET text = 'as agreed' {WHERE.format(5, story.pk)}")
     assert first_fault(story) == (5, "its note was altered after it was written")
+
+
+def test_a_note_that_is_gone_is_named(story, tamper):
+    tamper(f"DELETE FROM disputes_note {WHERE.format(4, story.pk)}")
+    assert first_fault(story) == (4, "its note is missing")
+
+
+def test_a_note_that_was_erased_and_says_something_is_named(story):
+    """No table holds one: `erased_note_is_empty` refuses it even to a superuser."""
+    entries = list(AuditEntry.objects.filter(dispute=story).order_by("version"))
+    notes = {note.version: note for note in Note.objects.filter(dispute=story)}
+    assert verify_dispute(story, entries, notes) is None
+    notes[4].text, notes[4].erased_at = "forged", NOON
+    fault = verify_dispute(story, entries, notes)
+    assert (fault.version, fault.what) == (4, "its note was erased and has a text")
+
+
+@pytest.mark.parametrize(
+    ("version", "what"),
+    [
+        (2, "its note was altered after it was written"),
+        (9, "there is a note and no entry"),
+    ],
+)
+def test_a_note_that_no_entry_knows_of_is_named(version, what, story, tamper):
+    tamper(
+        "INSERT INTO disputes_note (dispute_id, version, salt, text)"
+        f" VALUES ('{story.pk}', {version}, 'salt', 'as agreed')"
+    )
+    assert first_fault(story) == (version, what)
+
+
+def test_entries_whose_ids_were_exchanged_are_named(story, tamper):
+    first, second = AuditEntry.objects.filter(dispute=story, version__in=[2, 4]).order_by("version")
+    tamper(
+        f"UPDATE disputes_auditentry SET id = 0 WHERE id = {first.pk}",
+        f"UPDATE disputes_auditentry SET id = {first.pk} WHERE id = {second.pk}",
+        f"UPDATE disputes_auditentry SET id = {second.pk} WHERE id = 0",
+    )
+    assert first_fault(story) == (3, "its id is not after that of the entry before it")
 
 
 def test_the_log_holds_no_free_text(story):

@@ -193,6 +193,12 @@ def test_a_file_that_is_not_there_is_exit_code_two_and_the_others_go_in(table, t
     assert Dispute.objects.count() == 3
 
 
+def test_a_file_that_was_not_read_is_named_in_one_line_and_not_reported_on(tmp_path):
+    run = Run(tmp_path / "missing.csv")
+    assert (run.out, run.said) == ("", "Files that were not read: 1.")
+    assert run.err == f"{tmp_path}/missing.csv: No such file or directory\n"
+
+
 def test_an_unknown_ladder_is_refused_once_before_any_row(table):
     run = Run("--ladder", "attic", table)
     assert run.code == 2
@@ -211,6 +217,82 @@ def test_a_mapping_that_is_not_column_and_field_is_refused(table, words):
     run = Run("--mapping", words, table)
     assert "COLUMN=FIELD" in run.said
     assert not Dispute.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--mapping", "nocol=fee"], "no such column: 'nocol'"),
+        (["--source", ""], "source"),
+        (["--zone", ""], "unknown time zone"),
+        (["--ladder", ""], "ladder"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused_not_ignored(table, words, said):
+    run = Run(*words, table)
+    assert run.code == 2
+    assert said in run.err + run.said
+    assert not Dispute.objects.exists()
+
+
+def test_an_error_of_a_whole_row_names_no_field(tmp_path):
+    path = tmp_path / "short.csv"
+    path.write_text("id,amount,currency\nB-1,1.00\n")
+    assert f"{path}:2: 2 cells where the header has 3" in Run(path).err
+
+
+def stripe_file(folder: Path, name: str, *, status: str, event_at: int = 0) -> Path:
+    record: dict[str, object] = {
+        "id": "dp_ord",
+        "object": "dispute",
+        "amount": 1000,
+        "currency": "usd",
+        "created": 1_760_000_000,
+        "status": status,
+    }
+    if event_at:
+        record = {
+            "id": f"evt_{event_at}",
+            "object": "event",
+            "type": "charge.dispute.updated",
+            "created": event_at,
+            "data": {"object": record},
+        }
+    path = folder / name
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_an_undated_object_leaves_a_newer_event_alone_however_often_both_come(tmp_path):
+    event = stripe_file(tmp_path, "o1.json", status="under_review", event_at=1_769_000_000)
+    bare = stripe_file(tmp_path, "o2.json", status="needs_response")
+    assert first_effects(Run("--dry-run", "--json", event, bare)) == ["created"] * 2
+    assert first_effects(Run("--json", event, bare)) == ["created", "unchanged"]
+    before = everything()
+    assert first_effects(Run("--dry-run", "--json", event, bare)) == ["unchanged"] * 2
+    assert first_effects(Run("--json", event, bare)) == ["unchanged"] * 2
+    assert everything() == before
+    dispute = Dispute.objects.get()
+    assert (dispute.status, dispute.source_state) == ("paused", "under_review")
+    assert dispute.version == 1
+
+
+def first_effects(run: Run) -> list[str]:
+    return [report["records"][0]["effect"] for report in run.reports]
+
+
+def test_a_dry_run_knows_that_older_and_undated_news_change_nothing(tmp_path):
+    files = [
+        stripe_file(tmp_path, "1.json", status="under_review", event_at=1_769_000_000),
+        stripe_file(tmp_path, "2.json", status="needs_response", event_at=1_768_000_000),
+        stripe_file(tmp_path, "3.json", status="won"),
+        stripe_file(tmp_path, "4.json", status="lost", event_at=1_770_000_000),
+    ]
+    lines = tmp_path / "all.jsonl"
+    lines.write_text("\n".join(file.read_text() for file in files))
+    foreseen = effects(Run("--dry-run", "--json", lines))
+    assert foreseen == ["created", "unchanged", "unchanged", "closed"]
+    assert effects(Run("--json", lines)) == foreseen
 
 
 def test_the_zone_is_that_of_bare_dates(tmp_path):
@@ -333,6 +415,8 @@ def test_all_shared_files_in_one_run_and_a_second_run_creates_nothing():
     Run(*files)
     disputes, entries = Dispute.objects.count(), AuditEntry.objects.count()
     assert disputes
+    ended = Dispute.objects.get(reference="dp_1JAyTwJSZQVUcJYgPqasUEn1")
+    assert (ended.status, ended.outcome, ended.source_state) == ("resolved", "won", "won")
     reports = Run("--json", *files).reports
     assert {record["effect"] for report in reports for record in report["records"]} == {"unchanged"}
     assert (Dispute.objects.count(), AuditEntry.objects.count()) == (disputes, entries)

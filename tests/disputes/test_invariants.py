@@ -2,7 +2,8 @@
 
 import pytest
 
-from disputes.invariants import QUERIES, broken
+from config.stack import BASE_DIR
+from disputes.invariants import NAMES, QUERIES, broken
 from disputes.transitions.deadlines import promote
 from disputes.transitions.reviewing import acknowledge
 from tests.situations import HOUR, NOON, default_ladder, opened, person
@@ -82,3 +83,8 @@ def test_the_damage_is_seen_and_the_dispute_named(name, story, owner_connection)
             owner_connection.execute(statement)
         offenders = owner_connection.execute(QUERIES[name]).fetchall()
     assert (str(story.pk),) in offenders
+
+
+def test_the_operations_manual_shows_how_many_there_are():
+    shown = (BASE_DIR / "docs" / "operations.md").read_text()
+    assert f"    {len(NAMES)} invariants checked, 0 broken\n" in shown

@@ -5,6 +5,7 @@ import pytest
 from disputes.exceptions import LadderError
 from disputes.ladders import (
     copy_to_draft,
+    forget_cached_tiers,
     live_tiers,
     paused_ladders,
     problems,
@@ -34,6 +35,24 @@ def test_f65_a_new_revision_is_for_new_disputes_and_open_ones_stay_on_theirs(dra
     assert again(before).tier.revision.number == 1
     states = LadderRevision.objects.order_by("number").values_list("state", flat=True)
     assert list(states) == ["retired", "live"]
+
+
+def test_f67_a_tier_that_is_removed_or_renamed_later_is_climbed_by_those_on_their_way_to_it(draft):
+    """And a tier of the new revision that has its name now is another one."""
+    before = opened()
+    draft.tiers.get(slug="senior").delete()
+    draft.tiers.filter(slug="standard").update(slug="first", name="First line")
+    draft.tiers.filter(slug="compliance").update(position=2, slug="senior", name="Senior")
+    publish(draft, by=None, now=NOON)
+    forget_cached_tiers()  # as in another process
+    after = opened(tier="first")
+    both = [before.pk, after.pk]
+    assert promote(both, now=before.due_at) == dict.fromkeys(both, "PROMOTED_TO_SENIOR")
+    reached = [(d.tier.revision.number, d.tier.queue.slug) for d in map(again, (before, after))]
+    assert reached == [(1, "senior"), (2, "compliance")]
+    promote(both, now=again(before).due_at)
+    assert again(before).tier.slug == "compliance", "the rest of the old way is there as well"
+    assert again(after).exhausted_at, "and the new one ends here"
 
 
 def test_a_ladder_has_one_draft(draft):

@@ -8,6 +8,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from disputes.ladders import live_tiers
+from disputes.management.commands.load_ladder_presets import span_words
 from disputes.models import Ladder, LadderRevision, Queue
 from disputes.presets import preset_slugs, read_preset
 
@@ -65,8 +66,23 @@ def test_an_unknown_slug_is_refused_naming_the_known_ones():
 
 @pytest.mark.django_db
 def test_the_list_shows_the_ladders_with_their_label_and_creates_none():
-    assert "default (house default): Standard 1 day" in run("--list")
+    assert run("--list") == (
+        "default (house default): Standard 1 day, Senior 1 day, Compliance 2 days\n"
+    )
     assert not Ladder.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "words"),
+    [
+        (1, "1 minute"),
+        (90, "1 hour 30 minutes"),
+        (2_940, "2 days 1 hour"),
+        (1_441, "1 day 1 minute"),
+    ],
+)
+def test_a_span_is_said_as_people_write_it(minutes, words):
+    assert span_words(timedelta(minutes=minutes)) == words
 
 
 @pytest.mark.parametrize("slug", preset_slugs())

@@ -205,9 +205,62 @@ def test_an_event_older_than_what_is_stored_changes_nothing():
     assert only().status == "paused"
 
 
+@pytest.mark.parametrize(
+    ("dated", "undated"),
+    [
+        pytest.param(waiting, facts, id="not resumed"),
+        pytest.param(facts, waiting, id="not stopped"),
+        pytest.param(facts, closed, id="not closed"),
+        pytest.param(closed, facts, id="not reopened"),
+        pytest.param(closed, waiting, id="not relabelled"),
+    ],
+)
+def test_news_without_a_date_never_undoes_what_dated_news_said(dated, undated):
+    store(dated(event_id="evt_1", event_at=NOON, source_state="said", reason="r", flags=("f",)))
+    before = Dispute.objects.values().get()
+    other = {"source_state": "other", "amount": Decimal("99"), "reason": "s", "flags": ("g",)}
+    assert effects(undated(digit="b", **other)) == ["unchanged"]
+    assert Dispute.objects.values().get() == before
+    assert SourceRecord.objects.count() == 2
+
+
+def test_news_without_a_date_adds_what_dated_news_left_out():
+    store(waiting(event_at=NOON, event_id="evt_1", amount=None, currency=""))
+    bare = facts(digit="b", reason="10.4", stage="inquiry", external_due_at=NOON + HOUR)
+    assert effects(bare) == ["updated"]
+    dispute = only()
+    assert (dispute.amount, dispute.currency) == (Decimal("12.5"), "KWD")
+    assert (dispute.reason_code, dispute.stage) == ("10.4", "inquiry")
+    assert dispute.external_due_at == NOON + HOUR
+    assert (dispute.status, dispute.source_at) == ("paused", NOON)
+
+
+def test_news_without_a_date_adds_no_amount_in_another_currency():
+    store(facts(event_at=NOON, event_id="evt_1", amount=None))
+    assert effects(facts(digit="b", currency="EUR")) == ["unchanged"]
+    assert (only().amount, only().currency) == (None, "KWD")
+
+
+def test_news_without_a_date_counts_where_nothing_dated_is_stored():
+    store(facts())
+    assert effects(waiting(digit="b"), facts(digit="c")) == ["updated", "updated"]
+    assert effects(closed(digit="d", event_at=NOON - MINUTE)) == ["closed"]
+
+
+@pytest.mark.parametrize("field", ["opened_at", "event_at"])
+def test_what_lies_in_the_future_is_refused_unless_clocks_may_differ_by_it(field):
+    store(facts("R-0"))
+    ahead = {field: NOON + timedelta(days=365)}
+    for bad in store(facts("R-1", **ahead), facts("R-0", digit="b", **ahead)):
+        assert (bad.effect, bad.error.field) == ("refused", field)
+        assert "lies in the future" in bad.error.message
+    assert effects(facts("R-2", **{field: NOON + 4 * MINUTE})) == ["created"]
+    assert Dispute.objects.count() == 2
+
+
 def test_an_event_id_with_another_content_is_kept_and_shown_not_dropped():
-    store(facts(event_id="evt_1"))
-    other = facts(digit="b", event_id="evt_1", amount=Decimal("99.000"))
+    store(facts(event_id="evt_1", event_at=NOON))
+    other = facts(digit="b", event_id="evt_1", event_at=NOON, amount=Decimal("99.000"))
     (stored,) = store(other)
     assert (stored.effect, stored.flags) == ("recorded", (EVENT_CONFLICT,))
     dispute = only()

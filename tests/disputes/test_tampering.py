@@ -5,6 +5,7 @@ The story: dispute `story` has five versions; anchor 1 saw version 3 of it, anch
 
 import io
 import json
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
@@ -15,13 +16,22 @@ from django.test import Client
 from django.urls import reverse
 
 from disputes import audit
-from disputes.anchors import SealHash, anchor_duty, stored_chain
-from disputes.audit import FOLDED, ZEROS, entry_hash, fold, sealed_values
+from disputes.anchors import Seal, SealHash, anchor_duty, stored_chain
+from disputes.audit import (
+    FOLDED,
+    ZEROS,
+    canonical,
+    digest_of_note,
+    entry_hash,
+    fold,
+    sealed_values,
+)
 from disputes.ladders import copy_to_draft
 from disputes.models import Anchor, AnchoredHead, AuditEntry, Dispute, LadderRevision, Note, Tier
 from disputes.transitions.deadlines import promote
 from disputes.transitions.moving import escalate
 from disputes.transitions.reviewing import acknowledge, release
+from tests.conftest import empty_all_tables
 from tests.situations import HOUR, MINUTE, NOON, again, default_ladder, opened, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -176,12 +186,13 @@ def test_sql_is_refused_to_the_application_by_its_rights_and_to_the_owner_by_tri
     assert picture() == before
 
 
-def forged(story: Dispute, *, version: int, **other) -> AuditEntry:
+def forged(story: Dispute, *, version: int, note: str = "", **other) -> AuditEntry:
     """An entry with a sound hash, that follows the entry before it; not saved."""
     last = AuditEntry.objects.filter(dispute=story, version__lt=version).latest("version")
     made = _with(last, pk=None, version=version, prev_hash=last.hash, deadline_no=None)
     made._state.adding = True
-    _with(made, action="released", changes={}, reason="", **other)
+    reason = digest_of_note("salt", note) if note else ""
+    _with(made, action="released", changes={}, reason=reason, **other)
     return _with(made, hash=entry_hash(sealed_values(made)))
 
 
@@ -288,11 +299,114 @@ def test_an_anchor_follows_the_newest_and_counts_its_heads(other, story):
     assert refused_with(lambda: lie.save(force_insert=True)) == GUARD
 
 
-def test_a_note_is_erased_once_and_for_all(story):
-    Note.objects.filter(version=4).update(text="", salt="", erased_at=NOON)
-    note = Note.objects.get(version=4)
-    assert refused_with(lambda: _with(note, text="back", erased_at=None).save()) == GUARD
+def sealed(**values) -> Anchor:
+    """Anchor 3 without heads, with these values and the hash that goes with them; not saved."""
+    newest = Anchor.objects.get(number=2)
+    made = Anchor(
+        number=3,
+        **{"at": LATER, "disputes": 2, "entries": 6, "heads": 0, "prev_hash": newest.hash},
+        **{"newest_id": newest.newest_id, "next_xid": newest.next_xid, "settled_id": 0},
+    )
+    _with(made, **values)
+    counts = (made.disputes, made.entries, made.heads)
+    seal = Seal(3, str(canonical("at", made.at)), *counts, made.prev_hash, "")
+    return _with(made, hash=values.get("hash") or SealHash(seal).hexdigest())
+
+
+FALSE_ANCHORS = {
+    "another hash": {"hash": "d" * 64},
+    "fewer disputes": {"disputes": 0},
+    "more disputes": {"disputes": 3},
+    "fewer entries": {"entries": 5},
+    "more entries": {"entries": 7},
+    "entries that are not there yet": {"newest_id": 2**40},
+    "nothing left to look at": {"settled_id": 2**40},
+}
+
+
+@pytest.mark.parametrize("lie", FALSE_ANCHORS)
+def test_an_anchor_that_is_false_is_refused_though_it_adds_up(lie, story):
+    assert refused_with(lambda: sealed(**FALSE_ANCHORS[lie]).save(force_insert=True)) == GUARD
+    sealed().save(force_insert=True)
     assert found() == {"entries": [], "anchors": []}
+
+
+def test_an_anchor_of_no_year_that_anybody_can_read_is_refused(story):
+    far = datetime(2200, 1, 1, tzinfo=UTC)
+    assert refused_with(lambda: sealed(at=far).save(force_insert=True)) == "23514"
+
+
+def test_anchoring_goes_on_after_a_purge(story, tamper):
+    tamper(*deleted(story))
+    assert anchor_duty(now=LATER + HOUR) == 0
+    assert Anchor.objects.get(number=3).disputes == 1
+
+
+ERASE = "UPDATE disputes_note SET text = '', salt = '', erased_at = now() WHERE version = 4"
+NO_ERASURES = {
+    "with the text left": ("UPDATE disputes_note SET erased_at = now()", GUARD),
+    "with another text": ("UPDATE disputes_note SET text = 'forged', erased_at = now()", GUARD),
+    "with the salt left": ("UPDATE disputes_note SET text = '', erased_at = now()", "23514"),
+    "with no word of it": ("UPDATE disputes_note SET text = '', salt = ''", GUARD),
+    "with the row": ("DELETE FROM disputes_note", GUARD),
+    "all at once": ("TRUNCATE disputes_note", GUARD),
+}
+
+
+def test_a_note_is_erased_by_the_owner_once_and_for_all(story, owner_connection):
+    assert refused_with(lambda: in_sql(ERASE)) == FORBIDDEN
+    owner_connection.execute(ERASE)
+    back = "UPDATE disputes_note SET text = 'back', erased_at = NULL WHERE version = 4"
+    assert refused_with(lambda: owner_connection.execute(back)) == GUARD
+    assert found() == {"entries": [], "anchors": []}
+
+
+@pytest.mark.parametrize("way", NO_ERASURES)
+def test_a_note_is_erased_in_no_other_way_not_even_by_the_owner(way, story, owner_connection):
+    statement, code = NO_ERASURES[way]
+    before = picture()
+    assert refused_with(lambda: owner_connection.execute(statement)) == code
+    assert picture() == before
+
+
+@pytest.mark.parametrize(
+    "version", [2, 3, 6], ids=["with no note", "with no note either", "of the future"]
+)
+def test_a_note_for_an_entry_that_has_none_is_refused(version, story):
+    lie = Note(dispute=story, version=version, salt="salt", text="as agreed")
+    assert refused_with(lambda: lie.save(force_insert=True)) == GUARD
+
+
+def test_a_note_of_another_text_than_its_entry_has_is_refused(story):
+    """Even where the real one is not there: the row comes first, the note with its digest."""
+    made = forged(story, version=6, note="as agreed")
+    lie = Note(dispute=story, version=6, salt="salt", text="as denied")
+
+    def write():
+        with transaction.atomic():
+            in_sql(ADVANCE.format(made.hash, story.pk))
+            made.save(force_insert=True)
+            lie.save(force_insert=True)
+
+    assert refused_with(write) == GUARD
+
+
+@pytest.mark.parametrize("with_note", [True, False])
+def test_an_entry_with_a_digest_comes_with_its_note(with_note, story):
+    made = forged(story, version=6, note="as agreed")
+
+    def write():
+        with transaction.atomic():
+            in_sql(ADVANCE.format(made.hash, story.pk))
+            made.save(force_insert=True)
+            if with_note:
+                Note.objects.create(dispute=story, version=6, salt="salt", text="as agreed")
+
+    if with_note:
+        write()
+    else:
+        assert refused_with(write) == GUARD
+    assert again(story).version == (6 if with_note else 5)
 
 
 # Found: the owner, with every guard off
@@ -367,6 +481,47 @@ def test_a_dispute_deleted_with_all_its_entries_is_named(story, tamper):
         ],
     }
     assert found("--dispute", str(story.pk))["entries"] == [(str(story.pk), 1, what)]
+
+
+@pytest.fixture
+def keyless(owner_connection):
+    """No foreign key to a dispute holds, as with a superuser's session_replication_role."""
+    keys = owner_connection.execute(
+        "SELECT conrelid::regclass, quote_ident(conname), pg_get_constraintdef(oid)"
+        " FROM pg_constraint WHERE contype = 'f' AND confrelid = 'disputes_dispute'::regclass"
+    ).fetchall()
+    for table, key, _ in keys:
+        owner_connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT {key}")
+    yield
+    empty_all_tables()
+    for table, key, definition in keys:
+        owner_connection.execute(f"ALTER TABLE {table} ADD CONSTRAINT {key} {definition}")
+
+
+# What of a dispute is left when its row is gone; anchor 1 never saw its first version.
+LEFT = {"later entries": "auditentry", "notes": "note", "messages": "notification"}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_a_dispute_that_left_anything_behind_is_named_also_after_others_came(
+    left, story, file, tamper, keyless
+):
+    remove = [words for words in deleted(story) if f"disputes_{LEFT[left]} " not in words]
+    where = f"WHERE dispute_id = '{story.pk}' AND version = 1"
+    tamper(*remove, *[f"DELETE FROM disputes_auditentry {where}"] * (left == "later entries"))
+    expected = [(str(story.pk), 1, "the dispute's row is gone")]
+    assert found()["entries"] == expected
+    for _ in range(2):
+        opened()
+    assert found()["entries"] == found("--anchors", file)["entries"] == expected
+    assert found("--dispute", str(story.pk))["entries"] == expected
+
+
+def test_one_that_only_a_message_remembers_is_gone_and_not_unknown(story, tamper, keyless):
+    young = opened()
+    tamper(*[words for words in deleted(young) if "disputes_notification" not in words])
+    expected = [(str(young.pk), 1, "the dispute's row is gone")]
+    assert found()["entries"] == found("--dispute", str(young.pk))["entries"] == expected
 
 
 def rewritten(story: Dispute, *, since: int, **values) -> list[str]:

@@ -31,11 +31,15 @@ class Request:
 Behaviour = Callable[[Request, socket.socket], None]
 
 
+def says(raw: bytes) -> Behaviour:
+    """Any bytes as the answer."""
+    return lambda request, connection: connection.sendall(raw)
+
+
 def answers(status: int, *headers: str, body: bytes = b"") -> Behaviour:
     """An ordinary answer."""
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Connection: close", *headers]
-    raw = "\r\n".join([*lines, "", ""]).encode() + body
-    return lambda request, connection: connection.sendall(raw)
+    return says("\r\n".join([*lines, "", ""]).encode() + body)
 
 
 @dataclass

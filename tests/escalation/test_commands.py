@@ -186,6 +186,9 @@ def test_draining_can_be_narrowed_to_a_ladder_a_tier_and_a_number() -> None:
         (("--ladder=nowhere",), "nowhere"),
         (("--limit=0",), "--limit must be at least 1"),
         (("--limit=-5",), "--limit must be at least 1"),
+        (("--tier=attic",), "attic"),
+        (("--tier=",), "no ladder has a tier ''"),
+        (("--ladder=",), "ladder"),
     ],
 )
 def test_nonsense_is_refused_and_nothing_is_promoted(words: tuple[str, ...], says: str) -> None:
@@ -193,7 +196,7 @@ def test_nonsense_is_refused_and_nothing_is_promoted(words: tuple[str, ...], say
     dispute = due()
     text, code = run("drain_escalations", *words)
     assert says in text
-    assert code == 1
+    assert code == 2
     assert again(dispute).version == 1
 
 
@@ -249,7 +252,7 @@ def test_comparing_with_redis_away_is_an_exit_code_of_its_own(settings) -> None:
 def test_failed_messages_are_put_back_with_their_keys_and_rung_for(redis_client: Redis) -> None:
     failed = failed_message()
     redis_client.flushdb()
-    assert run_json("replay_notifications") == ({"replayed": 1}, 0)
+    assert run_json("replay_notifications") == ({"replayed": 1, "not_replayed": {}}, 0)
     message = Notification.objects.get()
     assert (message.status, message.attempts) == ("pending", 0)
     assert message.idempotency_key == failed.idempotency_key
@@ -259,8 +262,14 @@ def test_failed_messages_are_put_back_with_their_keys_and_rung_for(redis_client:
 
 def test_one_failed_message_can_be_put_back_alone() -> None:
     failed = failed_message()
-    assert run_json("replay_notifications", str(failed.pk + 1))[0] == {"replayed": 0}
-    assert run_json("replay_notifications", str(failed.pk))[0] == {"replayed": 1}
+    unknown = str(failed.pk + 1)
+    left = {unknown: "no such message"}
+    assert run_json("replay_notifications", unknown) == ({"replayed": 0, "not_replayed": left}, 1)
+    found, code = run_json("replay_notifications", unknown, str(failed.pk))
+    assert (found, code) == ({"replayed": 1, "not_replayed": left}, 1)
+    assert Notification.objects.get().status == "pending"
+    left = {str(failed.pk): "not failed but pending"}
+    assert run_json("replay_notifications", str(failed.pk))[0]["not_replayed"] == left
 
 
 def test_one_look_of_a_poller_says_what_it_found() -> None:

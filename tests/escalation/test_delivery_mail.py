@@ -113,6 +113,20 @@ def test_f116_a_refused_login_loses_nothing_and_is_loud(
     assert deliver() == Counter(sent=3)
 
 
+def test_f116_a_login_that_makes_no_sense_makes_all_mail_wait(server: SmtpServer, settings) -> None:
+    settings.EMAIL_HOST_USER, settings.EMAIL_HOST_PASSWORD = "escalations", "hush"
+    server.login = "334 this is not base64"
+    told()
+    assert deliver() == Counter(pending=1)
+    settings.EMAIL_HOST_PASSWORD, server.login = "hüsh", "235 welcome"
+    try_again()
+    assert deliver() == Counter(pending=1)
+    assert "ü" not in str(list(Notification.objects.values_list("last_error")))
+    settings.EMAIL_HOST_PASSWORD = "hush"
+    try_again()
+    assert deliver() == Counter(sent=3)
+
+
 def test_f116_a_server_that_is_down_or_busy_makes_all_mail_wait(
     server: SmtpServer, settings
 ) -> None:

@@ -13,7 +13,7 @@ from rq.serializers import DefaultSerializer, JSONSerializer
 
 from disputes.clock import database_now
 from disputes.models import Dispute, Notification
-from escalation.doorbell import MOST_WAITING, QUIET_MS, ring, waiting
+from escalation.doorbell import MOST_WAITING, QUIET_MS, mend_queues, ring, waiting
 from escalation.timeline_keys import keys
 from tests.races.gates import Background
 from tests.situations import HOUR, again, default_ladder, opened, person
@@ -178,3 +178,21 @@ def test_a_bell_that_never_ends_is_taken_down(redis_client, kind):
         redis_client.set(bell, "x", ex=9_999 if kind == "long" else None)
     assert ring("escalations") == 0
     assert ring("escalations") == 1
+
+
+@pytest.mark.parametrize(
+    "key", ["rq:queues", "rq:queue:notifications", "rq:wip:escalations", "rq:workers:escalations"]
+)
+def test_a_key_of_rq_that_somebody_made_another_type_is_removed(
+    redis_client: Redis, key: str
+) -> None:
+    ring("escalations")
+    work(redis_client, "escalations", "notifications").work(burst=True)
+    before = {name for name in redis_client.scan_iter("rq:*") if name.decode() != key}
+    redis_client.delete(key)
+    redis_client.set(key, "a stranger's")
+    assert mend_queues() == [key]
+    assert not redis_client.exists(key)
+    assert set(redis_client.scan_iter("rq:*")) == before
+    assert mend_queues() == []
+    assert ring("notifications") == 1

@@ -6,8 +6,9 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
+from disputes import failpoints
 from disputes.clock import database_now
 from disputes.ladders import lift_pause, pause_ladder
 from disputes.models import AuditEntry, Dispute
@@ -185,3 +186,22 @@ def test_a_pause_with_an_end_moves_the_look_to_that_end():
     until = database_now() + HOUR
     pause_ladder("default", until=until, reason="", now=database_now())
     assert survey.scores([str(late.pk)]) == {str(late.pk): microseconds(until)}
+
+
+def test_a_connection_that_broke_without_a_code_is_nobodys_fault() -> None:
+    """A client that reads half an answer has neither a code nor, at once, a closed connection."""
+    default_ladder()
+    due = [overdue_dispute(n) for n in range(1, 6)]
+    breaks = [OperationalError("consuming input failed: server closed the connection")]
+
+    def hook() -> None:
+        if breaks:
+            raise breaks.pop()
+
+    failpoints.hooks["promote.selected"] = hook
+    try:
+        assert drain(linger_s=0) == Counter(PROMOTED_TO_SENIOR=5)
+    finally:
+        failpoints.hooks.clear()
+    assert {again(d).tier.slug for d in due} == {"senior"}
+    assert not Failure.objects.exists()

@@ -6,7 +6,7 @@ import pytest
 
 from disputes.clock import database_now
 from escalation.loop import beat
-from tests.situations import HOUR, default_ladder, opened
+from tests.situations import HOUR, default_ladder, opened, person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,3 +44,22 @@ def test_lateness_is_said_in_seconds(client):
     found = client.get("/readyz").json()
     assert 300 <= found["late_s"] < 330
     assert found["degraded"] == [f"escalations are {int(found['late_s'])} s late"]
+
+
+def test_a_deadline_that_came_back_with_the_end_of_a_hold_is_late_from_then_on(client):
+    default_ladder()
+    now = database_now()
+    beat("poller@here", kind="poller", now=now, detail={})
+    opened(now=now, due_at=now - timedelta(minutes=5))
+    found = client.get("/readyz").json()
+    assert found["late_s"] < 60
+    assert found["degraded"] == []
+
+
+def test_messages_that_nobody_sends_are_said(client):
+    default_ladder()
+    person("ada", "standard")
+    now = database_now()
+    beat("poller@here", kind="poller", now=now, detail={})
+    opened(now=now - timedelta(minutes=2), due_at=now + HOUR)
+    assert client.get("/readyz").json()["degraded"] == ["messages have waited for more than 60 s"]

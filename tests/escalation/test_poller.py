@@ -383,3 +383,9 @@ def test_a_deadline_that_a_dead_claim_may_still_hold_is_left_to_the_workers():
 def test_a_pause_after_trouble_grows_to_an_interval_and_no_further(settings) -> None:
     settings.ESCALATION = {"poll_interval_s": 5}
     assert [pause_s(n) for n in (1, 2, 3, 4, 5, 6, 2_000)] == [0.5, 1, 2, 4, 5, 5, 5]
+
+
+def test_a_sweep_frees_queues_that_no_worker_gets_past(poller: Poller, redis_client: Redis) -> None:
+    redis_client.set("rq:queue:notifications", "a stranger's")
+    poller.look()
+    assert not redis_client.exists("rq:queue:notifications")

@@ -434,7 +434,6 @@ def test_an_entry_needs_an_instant_in_whole_microseconds(odd):
 @given(st.datetimes(datetime(1970, 1, 1), datetime(2199, 12, 31, 23, 59, 59, 999_999)))
 @hypothesis_settings(
     max_examples=200,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_a_score_is_exact_to_the_microsecond_from_1970_to_2199(raw, naive):

@@ -1,9 +1,8 @@
-"""Signed webhooks against real servers: what is signed, what each answer means, whom we never call.
+"""Signed webhooks against real servers: what is signed, whom we never call, settings.
 
 Each row of the fault list that is about endpoints has its number in a test's name.
 """
 
-import gzip
 import hashlib
 import hmac
 import json
@@ -11,8 +10,6 @@ import socket
 import ssl
 import time
 from collections import Counter
-from datetime import timedelta
-from email.utils import format_datetime
 
 import pytest
 from django.core.checks import run_checks
@@ -20,51 +17,32 @@ from django.urls import reverse
 
 from disputes import outbox
 from disputes.clock import database_now
-from disputes.models import Dispute, Notification, Queue
+from disputes.models import Queue
 from escalation import outbound
 from escalation.channels import DeliveryFailed, webhook
-from escalation.channels.webhook import DEADLINE_S, retry_after_s
+from escalation.channels.webhook import DEADLINE_S
 from escalation.delivery import deliver
 from escalation.destinations import switch_on
-from escalation.loop import beat
-from escalation.models import Destination
 from escalation.outbound import ForbiddenAddress, is_allowed, post
+from tests.escalation.endpoints import (
+    NEW,
+    OLD,
+    PATIENCE_S,
+    QUICK_S,
+    only_message,
+    told,
+    try_again,
+    use,
+)
 from tests.escalation.small_servers import CERTIFICATE, Request, answers, http_server
-from tests.situations import HOUR, default_ladder, opened, person
+from tests.situations import default_ladder
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-NEW, OLD = "new-secret-0123456789", "old-secret-0123456789"
-QUICK_S = 0.6
-# Far less than what would hold a sender for ever, more than a busy machine takes.
-PATIENCE_S = 8.0
 
 
 @pytest.fixture(autouse=True)
 def _loopback_is_allowed(settings) -> None:
     settings.WEBHOOKS_ALLOW_LOOPBACK = True
-
-
-def use(settings, **urls: str) -> None:
-    settings.WEBHOOKS = {name: {"url": url, "secrets": [NEW, OLD]} for name, url in urls.items()}
-
-
-def told(*names: str, **facts: object) -> Dispute:
-    """A dispute whose arrival is told to the named endpoints."""
-    if not Queue.objects.exists():
-        default_ladder(channels=[f"webhook:{name}" for name in names])
-    now = database_now()
-    return opened(now=now, due_at=now + HOUR, **facts)
-
-
-def only_message() -> Notification:
-    return Notification.objects.get()
-
-
-def try_again() -> None:
-    """As if the waits were over."""
-    Notification.objects.filter(status="pending").update(not_before=database_now())
-    Destination.objects.update(rests_until=database_now())
 
 
 def is_signed(request: Request, secret: str, *, now_s: float) -> bool:
@@ -161,37 +139,6 @@ def test_f110_a_hanging_endpoint_costs_its_deadline_and_is_tried_again(
     assert len(set(server.keys())) == 1
 
 
-@pytest.mark.parametrize(
-    ("first", "piece"),
-    [(b"", b"H"), (b"HTTP/1.1 200 OK\r\nX: ", b"y"), (b"HTTP/1.1 200 OK\r\n", b"A: b\r\n")],
-    ids=["status", "one header", "headers"],
-)
-def test_f110_f114_an_answer_that_comes_byte_by_byte_does_not_outlast_the_deadline(
-    settings, monkeypatch: pytest.MonkeyPatch, first: bytes, piece: bytes
-) -> None:
-    monkeypatch.setattr(webhook, "DEADLINE_S", QUICK_S)
-    with http_server() as server:
-        server.behaviours = [server.dribbles(first, piece)]
-        use(settings, ops=server.url)
-        told("ops")
-        started_at = time.monotonic()
-        assert deliver() == Counter(pending=1)
-        assert time.monotonic() - started_at < PATIENCE_S
-
-
-def test_f110_a_body_that_dribbles_after_a_200_ends_with_the_deadline_and_counts_as_sent(
-    settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhook, "DEADLINE_S", QUICK_S)
-    with http_server() as server:
-        server.behaviours = [server.dribbles(b"HTTP/1.1 200 OK\r\n\r\n", b"x")]
-        use(settings, ops=server.url)
-        told("ops")
-        started_at = time.monotonic()
-        assert deliver() == Counter(sent=1)
-        assert time.monotonic() - started_at < PATIENCE_S
-
-
 def test_f110_an_endpoint_that_never_reads_cannot_hold_the_sender() -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -226,136 +173,6 @@ def test_f110_a_name_that_is_never_resolved_keeps_the_deadline(
         assert time.monotonic() - started_at < PATIENCE_S
 
 
-@pytest.mark.parametrize("status", [103, 408, 425, 429, 500, 502, 503, 504, 599])
-def test_f111_a_temporary_answer_is_tried_again_later_with_the_same_key(
-    settings, status: int
-) -> None:
-    with http_server(answers(status), answers(200)) as server:
-        use(settings, ops=server.url)
-        told("ops")
-        before = database_now()
-        assert deliver() == Counter(pending=1)
-        message = only_message()
-        assert timedelta(seconds=5) <= message.not_before - before < timedelta(seconds=20)
-        assert message.last_error == f"the endpoint answered {status}"
-        assert deliver() == Counter()
-        try_again()
-        assert deliver() == Counter(sent=1)
-    assert server.keys() == [message.idempotency_key] * 2
-
-
-def test_f111_retry_after_is_honoured_for_the_message_and_for_the_endpoint(settings) -> None:
-    with http_server(answers(429, "Retry-After: 240"), answers(200)) as server:
-        use(settings, ops=server.url)
-        told("ops")
-        told("ops")
-        before = database_now()
-        assert deliver() == Counter(pending=1)
-        assert len(server.requests) == 1
-        for message in Notification.objects.all():
-            wait = message.not_before - before
-            assert timedelta(seconds=240) <= wait < timedelta(seconds=250)
-        first, second = Notification.objects.order_by("pk")
-        assert (first.attempts, second.attempts) == (1, 0), "one was never tried"
-
-
-def test_f111_retry_after_takes_seconds_or_a_date_and_at_most_an_hour() -> None:
-    now = database_now().replace(microsecond=0)
-    in_90_s = format_datetime(now + timedelta(seconds=90), usegmt=True)
-    long_ago = format_datetime(now - HOUR, usegmt=True)
-    next_year = format_datetime(now + 9000 * HOUR, usegmt=True)
-    expected = {
-        "120": 120,
-        " 7 ": 7,
-        "0": 0,
-        "86400": 3600,
-        "9" * 5000: 3600,
-        in_90_s: 90,
-        long_ago: 0,
-        next_year: 3600,
-        "-5": None,
-        "1.5": None,
-        "soon": None,
-        "²": None,
-        "": None,
-    }
-    assert {text: retry_after_s(text, now=now) for text in expected} == expected
-    assert retry_after_s(None, now=now) is None
-
-
-def test_f111_after_the_last_attempt_it_is_failed_visible_and_replayable(settings) -> None:
-    settings.ESCALATION = {"delivery_max_attempts": 3}
-    with http_server(answers(500), answers(500), answers(500), answers(200)) as server:
-        use(settings, ops=server.url)
-        told("ops")
-        for _ in range(2):
-            assert deliver() == Counter(pending=1)
-            try_again()
-        assert deliver() == Counter(failed=1)
-        try_again()
-        assert deliver() == Counter()
-        assert outbox.replay(now=database_now()) == 1
-        assert deliver() == Counter(sent=1)
-    assert len(server.keys()) == 4
-    assert len(set(server.keys())) == 1
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422])
-def test_f112_a_refusal_is_final_for_that_message_alone(settings, status: int) -> None:
-    with http_server(answers(status), answers(200)) as server:
-        use(settings, ops=server.url)
-        told("ops")
-        told("ops")
-        assert deliver() == Counter(failed=1, sent=1)
-        try_again()
-        assert deliver() == Counter()
-    assert len(server.requests) == 2
-
-
-def test_f112_gone_switches_the_endpoint_off_until_an_operator_switches_it_on(
-    settings, client
-) -> None:
-    beat("poller@here", kind="poller", now=database_now(), detail={})
-    with http_server(answers(410), answers(200)) as server, http_server() as other:
-        use(settings, ops=server.url, other=other.url)
-        for _ in range(30):
-            told("ops", "other")
-        assert deliver() == Counter(failed=30, sent=30)
-        told("ops", "other")
-        assert deliver() == Counter(failed=1, sent=1)
-        assert len(server.requests) == 1, "what waited was not sent"
-        answer = client.get("/readyz")
-        assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
-        assert answer.json()["degraded"] == [
-            "webhook:ops is switched off (the endpoint answered 410): "
-            "switch it on in the administration"
-        ]
-        switch_on_as_operator(client)
-        assert client.get("/readyz").json()["status"] == "ok"
-        assert outbox.replay(now=database_now()) == 31
-        assert deliver() == Counter(sent=31)
-    assert len(set(server.keys())) == 31
-
-
-def switch_on_as_operator(client) -> None:
-    """By the action of the administration, which takes the right `operate`."""
-    page = reverse("admin:escalation_destination_changelist")
-    wish = {"action": "switch_on", "_selected_action": ["webhook:ops"]}
-    eve = person("eve")
-    eve.is_staff = True
-    eve.save()
-    client.force_login(eve)
-    assert client.post(page, wish).status_code == 403
-    assert Destination.objects.get(pk="webhook:ops").disabled_at
-    ada = person("ada", rights=("operate",))
-    ada.is_staff = True
-    ada.save()
-    client.force_login(ada)
-    assert b"webhook:ops" in client.get(page).content
-    assert client.post(page, wish).status_code == 302
-    assert Destination.objects.get(pk="webhook:ops").disabled_at is None
-
-
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_f113_bug_60_a_redirect_is_not_followed(settings, status: int) -> None:
     with http_server() as trap:
@@ -365,56 +182,6 @@ def test_f113_bug_60_a_redirect_is_not_followed(settings, status: int) -> None:
             assert deliver() == Counter(failed=1)
     assert trap.connections == 0
     assert "redirects are not followed" in only_message().last_error
-
-
-def test_f114_of_a_huge_answer_no_more_than_64_kb_is_read(settings) -> None:
-    written = []
-
-    def floods(request: Request, connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
-        try:
-            while True:
-                written.append(connection.send(b"x" * 65536))
-        except OSError:
-            return
-
-    with http_server(floods) as server:
-        use(settings, ops=server.url)
-        told("ops")
-        started_at = time.monotonic()
-        assert deliver() == Counter(sent=1)
-        assert time.monotonic() - started_at < webhook.DEADLINE_S
-    # The kernel's buffers on both sides take some more than what was read.
-    assert sum(written) < 20_000_000
-
-
-def test_f114_a_gzip_bomb_is_not_unpacked_and_an_error_text_in_a_200_changes_nothing(
-    settings,
-) -> None:
-    bomb = gzip.compress(b"\0" * 50_000_000)
-    with http_server(
-        answers(200, "Content-Encoding: gzip", body=bomb), answers(200, body=b'{"error": "no"}')
-    ) as server:
-        use(settings, ops=server.url)
-        told("ops")
-        told("ops")
-        started_at = time.monotonic()
-        assert deliver() == Counter(sent=2)
-        assert time.monotonic() - started_at < webhook.DEADLINE_S
-    assert "accept-encoding" not in server.requests[0].headers
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"garbage\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000],
-    ids=["nothing", "no http", "no status", "endless header"],
-)
-def test_f114_an_answer_that_is_not_http_is_temporary(settings, raw: bytes) -> None:
-    with http_server(lambda request, connection: connection.sendall(raw)) as server:
-        use(settings, ops=server.url)
-        told("ops")
-        assert deliver() == Counter(pending=1)
-    assert "garbage" not in only_message().last_error, "what it says is not shown"
 
 
 def test_f114_a_certificate_that_nobody_trusts_gets_no_request(settings) -> None:
@@ -661,21 +428,6 @@ def test_a_queue_can_choose_among_the_endpoints_in_the_administration(
 
 def test_the_deadline_is_far_below_the_time_that_a_claim_lasts() -> None:
     assert DEADLINE_S <= 10
-
-
-def test_a_dead_endpoint_is_shown_to_operators_after_a_few_failures(settings, client) -> None:
-    beat("poller@here", kind="poller", now=database_now(), detail={})
-    with http_server(answers(503)) as server:
-        use(settings, ops=server.url)
-        told("ops")
-        for _ in range(3):
-            assert client.get("/readyz").json()["status"] == "ok"
-            deliver()
-            try_again()
-        assert "webhook:ops has been failing since" in client.get("/readyz").json()["degraded"][0]
-        server.behaviours = [answers(200)]
-        assert deliver() == Counter(sent=1)
-        assert client.get("/readyz").json()["status"] == "ok"
 
 
 def test_switching_on_what_is_not_off_changes_nothing() -> None:

@@ -3,6 +3,9 @@
 import shutil
 import subprocess
 import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
@@ -12,10 +15,13 @@ import pytest
 from disputes.clock import database_now
 from disputes.invariants import broken
 from disputes.models import AuditEntry, Dispute
+from disputes.rules import microseconds
+from escalation import timeline
 from escalation.drain import drain
 from escalation.models import DutyTurn, Heartbeat
 from escalation.poller import Poller, take_turn
 from escalation.reconcile import compare, rebuild
+from escalation.timeline_keys import keys
 from tests.faults.database_clock import DatabaseClock
 from tests.faults.harness import (
     Crew,
@@ -26,6 +32,7 @@ from tests.faults.harness import (
     promotions,
     redis_is_in_step,
 )
+from tests.faults.servers import OwnRedis, own_redis, use_redis
 from tests.situations import HOUR, MINUTE, default_ladder
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -185,5 +192,77 @@ def test_f50_f52_bug_48_hosts_clocks_decide_nothing(
     crew.wait(redis_is_in_step)
     assert poller.is_running
     assert worker.is_running
+    assert_each_promoted_once(ids)
+    assert set(Dispute.objects.filter(pk__in=later).values_list("version", flat=True)) == {1}
+
+
+@dataclass
+class MovedRedis:
+    """A server of the test's own whose clock stands where the test puts it."""
+
+    own: OwnRedis
+    file: Path
+
+    def move(self, to: str) -> None:
+        """From now on its clock is off by so much: "+1h", "-3d"."""
+        aside = self.file.with_suffix(".new")
+        aside.write_text(to)
+        aside.replace(self.file)
+
+    def is_off_by(self) -> timedelta:
+        with self.own.client as client:
+            return timedelta(seconds=client.time()[0]) - timedelta(seconds=time.time())
+
+
+@pytest.fixture
+def moved_redis(
+    transactional_db: None, faketime: str, tmp_path: Path, settings
+) -> Iterator[MovedRedis]:
+    with own_redis(tmp_path) as own:
+        moved = MovedRedis(own, tmp_path / "offset")
+        moved.move("+0")
+        environment = under(faketime, "") | {"FAKETIME_TIMESTAMP_FILE": str(moved.file)}
+        del environment["FAKETIME"]
+        own.child.stop()
+        own.child.command[:0] = ["env", *(f"{name}={value}" for name, value in environment.items())]
+        own.child.start_again()
+        use_redis(settings, own.url)
+        yield moved
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        "+1h",
+        "-1h",
+        pytest.param("+3d", marks=pytest.mark.long),
+        pytest.param("-3d", marks=pytest.mark.long),
+    ],
+)
+def test_f30_jumps_of_the_clock_of_redis_there_and_back_cost_and_double_nothing(
+    moved_redis: MovedRedis, crew: Crew, off: str
+) -> None:
+    """Locks end early or late with it: those of the dead end all the same, nothing is early."""
+    default_ladder()
+    ids = open_due(10)
+    rebuild()
+    dead = timeline.claim(now_us=microseconds(database_now()), limit=5, token="of a dead worker")
+    assert len(dead.ids) == 5
+    moved_redis.move(off)
+    assert abs(moved_redis.is_off_by()) > HOUR - MINUTE
+    address = {"REDIS_URL": moved_redis.own.url}
+    poller, worker = crew.poller(**address), crew.worker("escalations", **address)
+    later = open_due_in(5, seconds=3600)
+    ids += open_due_in(10, seconds=1.5)
+    crew.wait(lambda: promotions() >= len(ids))
+    with moved_redis.own.client as client:
+        crew.wait(lambda: not list(client.scan_iter(f"{keys().lock}*")))
+    moved_redis.move("+0")
+    assert abs(moved_redis.is_off_by()) < MINUTE
+    ids += open_due(10) + open_due_in(10, seconds=1.5)
+    crew.wait(lambda: promotions() >= len(ids))
+    crew.wait(redis_is_in_step)
+    for process in (poller, worker):
+        assert process.is_running, crew.story()
     assert_each_promoted_once(ids)
     assert set(Dispute.objects.filter(pk__in=later).values_list("version", flat=True)) == {1}

@@ -35,11 +35,11 @@ from disputes.transitions.reviewing import acknowledge
 from escalation import reconcile as reconciling
 from escalation.delivery import LEASE, deliver
 from escalation.drain import drain
-from escalation.models import DutyTurn
 from escalation.poller import Poller
 from escalation.timeline_keys import keys
 from reviewqueue import ready_set
 from reviewqueue.ready import reconcile_duty, take_next
+from tests.conftest import connect_as_owner
 from tests.faults.database_clock import DatabaseClock, movable_clock
 from tests.faults.harness import KNOBS, assert_sound
 from tests.situations import HOUR, SYSTEM, default_ladder, new, person
@@ -110,7 +110,8 @@ def for_a_poller(scene: Scene, name: str) -> Group:
     queues = ready_set.keys()
     lost = (queues.complete, queues.round, f"{queues.queue}{name}:standard")
     scene.redis.delete(keys().epoch, keys().rebuild, *lost)
-    DutyTurn.objects.all().delete()
+    with connect_as_owner() as owner:
+        owner.execute("DELETE FROM escalation_dutyturn")
     return made
 
 

@@ -4,9 +4,12 @@ import signal
 import time
 
 import pytest
+from django.test import Client
 from redis import Redis
 
+from disputes.clock import database_now
 from escalation.doorbell import MOST_WAITING, waiting
+from escalation.drain import overdue
 from escalation.models import Heartbeat
 from escalation.timeline_survey import is_built
 from tests.faults.harness import (
@@ -56,6 +59,7 @@ def test_no_deadline_and_no_stop_waits_for_a_rebuild_or_a_reconcile(
     latch = crew.latch()
     poller = crew.poller(FAILPOINTS=f"{point}={latch.order}")
     crew.wait(latch.somebody_stands_here)
+    crew.wait(Heartbeat.objects.exists)
     beaten = Heartbeat.objects.get(kind="poller").at
     ids = open_due_in(10, seconds=1)
     crew.wait(lambda: promotions() == len(ids))
@@ -106,6 +110,32 @@ def test_while_the_workers_are_away_few_jobs_wait_and_on_their_return_all_is_pro
     crew.wait(nothing_is_due)
     crew.wait(lambda: waiting("escalations") == 0)
     crew.wait(redis_is_in_step)
+    assert_each_promoted_once(ids)
+
+
+def test_f11_with_no_poller_left_readyz_says_so_and_a_later_poller_does_all_of_it(
+    crew: Crew, client: Client, redis_client: Redis
+) -> None:
+    default_ladder()
+    crew.worker("escalations")
+    crew.wait(lambda: bool(redis_client.smembers("rq:workers")))
+    first = crew.poller()
+    crew.wait(lambda: client.get("/readyz").json()["status"] == "ok")
+    first.kill()
+    crew.wait(lambda: waiting("escalations") == 0)
+    ids = open_due(10, seconds_ago=60) + open_due_in(10, seconds=1)
+
+    def is_told() -> bool:
+        told = " ".join(client.get("/readyz").json()["degraded"])
+        return "no poller is running: escalations wait" in told and "s late" in told
+
+    crew.wait(is_told)
+    crew.wait(lambda: overdue(now=database_now()).count() == len(ids))
+    assert promotions() == 0, "a worker that nobody rings does nothing"
+    crew.poller()
+    crew.wait(nothing_is_due)
+    crew.wait(redis_is_in_step)
+    crew.wait(lambda: client.get("/readyz").json()["status"] == "ok")
     assert_each_promoted_once(ids)
 
 

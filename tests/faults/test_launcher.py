@@ -135,7 +135,7 @@ def test_a_start_on_a_folder_in_use_refuses_and_says_where_the_other_is(launcher
     first, stack = launcher.up()
     second = launcher.spawn()
     output, _ = second.communicate(timeout=UP_TIMEOUT_S)
-    assert second.returncode == 1
+    assert second.returncode == 2
     assert stack.web in output
     assert first.poll() is None, "the refused start must not hurt the running one"
     assert read_stack(launcher.data) == stack
@@ -147,7 +147,7 @@ def test_a_port_in_use_is_named(launcher: Launcher) -> None:
     other = Launcher(launcher.data.parent / "other")
     process = other.spawn(f"--port={port}")
     output, _ = process.communicate(timeout=UP_TIMEOUT_S)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert f"Port {port} is in use" in output
 
 

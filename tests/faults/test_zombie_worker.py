@@ -12,6 +12,7 @@ from disputes.clock import database_now
 from disputes.models import Notification
 from disputes.transitions.attempts import IDLE_LIMIT_S
 from disputes.transitions.reviewing import acknowledge
+from escalation.delivery import deliver
 from escalation.drain import drain
 from escalation.timeline_keys import keys
 from tests.faults.harness import (
@@ -88,12 +89,13 @@ def test_bug_16_no_transaction_of_the_clock_or_of_a_person_may_stand_still_for_l
 
     open_due(1)
     dispute = opened(now=database_now(), due_at=database_now() + HOUR)
-    points = ("promote.selected", "acknowledge.read")
+    points = ("promote.selected", "acknowledge.read", "deliver.claiming")
     failpoints.hooks.update(dict.fromkeys(points, note))
     try:
         drain(linger_s=0)
         acknowledge(dispute.pk, actor=ada, seen_version=1, now=database_now())
+        deliver()
     finally:
         for point in points:
             del failpoints.hooks[point]
-    assert limits == [f"{IDLE_LIMIT_S}s"] * 2
+    assert limits == [f"{IDLE_LIMIT_S}s"] * 3

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disputes.intake.documents import decode_record
@@ -195,7 +195,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_any_json_comes_back_as_it_was_or_is_refused(value):
     text = json.dumps(value)

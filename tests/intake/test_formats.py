@@ -15,6 +15,7 @@ from tests.intake.samples import HEADER, NOW, facts_of, opened
 def test_an_unknown_format_or_zone_is_refused_with_a_reason():
     assert "unknown format" in opened(HEADER, format="xls").error
     assert "unknown time zone" in opened(HEADER, zone="Mars/Olympus").error
+    assert "unknown time zone" in opened(HEADER, zone="").error
 
 
 def test_a_name_that_says_table_wins_over_a_bracket_at_the_start():

@@ -1,12 +1,13 @@
 """Owns the proof that the plain table is understood by its usual column names."""
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
+from disputes.intake.columns import ALIASES
 from disputes.intake.facts import Facts, Outcome, State
-from disputes.intake.generic import ALIASES
 from tests.intake.samples import HEADER, errors_of, facts_of, judged, opened
 
 
@@ -102,6 +103,82 @@ def test_a_mapping_that_makes_no_sense_is_refused(mapping):
     assert parsed.error_outcome is Outcome.REFUSE
 
 
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (HEADER + b"A-1,5.00,EUR\n", "a.csv"),
+        (b'{"reference": "A-1", "amount": "5.00", "currency": "EUR"}\n' * 99, "a.jsonl"),
+    ],
+)
+def test_a_mapping_of_a_column_that_is_not_there_is_refused_with_those_that_are(content, name):
+    parsed = opened(content, name=name, mapping={"nocol": "fee", "amount": "amount"})
+    assert parsed.error_outcome is Outcome.REFUSE
+    assert "no such column: 'nocol'" in parsed.error
+    assert "Columns seen: reference, amount, currency." in parsed.error
+    assert list(parsed) == []
+
+
+def test_a_mapped_name_that_only_a_late_record_of_json_has_is_found():
+    early = b'{"reference": "A-1", "amount": "5.00", "currency": "EUR"}\n'
+    late = b'{"reference": "A-2", "amount": "5.00", "currency": "EUR", "why": "late"}\n'
+    content = early * 99 + late
+    assert judged(content, name="a.jsonl", mapping={"why": "reason"})[-1].reason == "late"
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b'{"id": "dp_1", "object": "dispute", "amount": 500, "currency": "eur"}', "a.json"),
+        (
+            b"Complaint ID,Date sent to company,Company response to consumer,Issue\n"
+            b"1,9/24/19,In progress,Fees\n",
+            "a.csv",
+        ),
+    ],
+)
+def test_a_mapping_for_a_file_of_another_format_is_refused_not_ignored(content, name):
+    parsed = opened(content, name=name, mapping={"amount": "fee"})
+    assert parsed.error_outcome is Outcome.REFUSE
+    assert "--format generic" in parsed.error
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        ({"id": "r", "amount": 30870, "currency": "TND"}, "amount"),
+        ({"dispute_id": "r", "amount": "6500", "currency": "USD"}, "amount"),
+        ({"id": "r", "reference": "ORD-1", "amount": 6500, "currency": "USD"}, "amount"),
+        ({"id": "r", "amount": "65.00", "fee": 1500, "currency": "USD"}, "fee"),
+    ],
+)
+def test_a_whole_amount_in_json_that_may_count_minor_units_is_refused(record, field):
+    """Another system's document looks like ours, and most of them count cents."""
+    content = json.dumps(record).encode()
+    ((_, found, message),) = errors_of(content, name="a.json")
+    assert found == field
+    assert "minor units" in message
+    assert "--format generic" in message
+    assert facts_of(content, name="a.json", format="generic").reference
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"reference": "r", "amount": 6500, "currency": "USD"},
+        {"id": "r", "amount": "6500.00", "currency": "USD"},
+        {"id": "r", "amount": 6500.5, "currency": "USD"},
+        {"id": "r", "amount": 6500, "currency": "JPY"},
+        {"id": "r", "amount": 0, "currency": "USD"},
+    ],
+)
+def test_an_amount_in_json_that_can_only_mean_units_is_taken(record):
+    assert facts_of(json.dumps(record).encode(), name="a.json").reference == "r"
+
+
+def test_a_whole_amount_in_a_table_is_in_units():
+    assert str(facts_of(b"id,amount,currency\nA-1,6500,USD\n").amount) == "6500.00"
+
+
 def test_missing_columns_are_named_with_those_that_were_seen():
     parsed = opened(b"case;sum;ccy\nA;5;EUR\nB;6;EUR\n")
     assert parsed.error == "No column gives reference, amount. Columns seen: case, sum, ccy."
@@ -150,6 +227,13 @@ def test_a_reason_of_several_lines_becomes_one_line():
 def test_the_source_given_for_the_file_is_the_default_of_its_rows():
     assert one("order", "1", source="bank").source == "bank"
     assert one("source", "stripe", source="bank").source == "stripe"
+
+
+@pytest.mark.parametrize("source", ["", "  ", "x" * 41, "a\x07b"])
+def test_a_source_for_the_file_that_no_row_could_have_is_refused(source):
+    parsed = opened(HEADER + b"A-1,5.00,EUR\n", source=source)
+    assert parsed.error_outcome is Outcome.REFUSE
+    assert "source" in parsed.error
 
 
 def test_the_source_decides_how_many_decimals_a_currency_has():
@@ -205,6 +289,17 @@ def test_times_without_a_zone_are_read_in_the_zone_of_the_file():
 
 def test_a_beginning_given_as_a_date_is_the_start_of_that_day():
     assert one("created", "2026-05-01").opened_at == datetime(2026, 5, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("column", ["due_at", "due_by", "opened_at"])
+def test_a_date_that_is_not_iso_is_refused_in_words_that_name_both_forms(column):
+    """9/4/29 is one day in America and another in Europe; a day is never guessed."""
+    _, _, message = error(column, "9/4/29")
+    assert "such as 2026-05-01 or a date and time such as 2026-05-01T09:30:00Z" in message
+
+
+def test_a_time_without_a_zone_is_refused_with_the_option_that_helps():
+    assert "--zone" in error("due_by", "2026-05-20 09:00:00")[2]
 
 
 def test_a_row_that_repeats_an_earlier_one_exactly_is_a_duplicate():

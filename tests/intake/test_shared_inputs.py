@@ -4,12 +4,14 @@ The files lie beside the project, not in it: some may not be redistributed.
 """
 
 import json
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from disputes.intake.facts import Facts
 from disputes.intake.formats import expected_words, open_records
 from tests.intake.samples import NOW
 
@@ -55,6 +57,29 @@ def test_a_shared_record_is_judged_as_expected(expected):
 def test_no_shared_file_gives_more_records_than_expected(name):
     numbers = {record["record"] for record in expected_records() if record["file"] == name}
     assert words_of(name).keys() == numbers
+
+
+@cache
+def expected_amounts() -> dict[tuple[str, int], str]:
+    if not EXPECTED.exists():
+        return {}
+    return {
+        (record["file"], record["record"]): record["amount"]["decimal"]
+        for record in json.loads(EXPECTED.read_text(encoding="utf-8"))
+        if record.get("amount")
+    }
+
+
+def test_no_file_of_any_sender_gives_a_dispute_with_another_amount_than_expected():
+    """Most senders are not known here yet: better no dispute than one a hundred times too large."""
+    judged = 0
+    for (name, number), decimal in expected_amounts().items():
+        with (INPUTS / name).open("rb") as file:
+            records = {at: found for at, _, found in open_records(file, name=name, now=NOW)}
+        if isinstance(found := records.get(number), Facts) and found.amount is not None:
+            judged += 1
+            assert found.amount == Decimal(decimal), name
+    assert judged
 
 
 @pytest.mark.skipif(

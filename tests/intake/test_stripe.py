@@ -134,6 +134,11 @@ def test_an_event_about_something_else_is_ignored_and_flagged():
     assert facts.state is State.INFORMATIONAL
 
 
+def test_another_object_of_stripe_is_never_taken_for_a_plain_dispute():
+    charge = {"id": "ch_1", "object": "charge", "amount": 1000, "currency": "jpy", "livemode": True}
+    assert judge(charge).outcome is Outcome.IGNORE
+
+
 def test_a_fraud_warning_is_information_and_never_queued():
     warning = event(
         "radar.early_fraud_warning.created",

@@ -5,7 +5,7 @@ import tempfile
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from disputes.intake.facts import Outcome
@@ -212,7 +212,6 @@ def test_what_is_no_table_is_refused_with_a_reason(content):
     assert list(parsed) == []
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400), st.sampled_from(["a.csv", "a.json", "a.jsonl", "a"]))
 def test_no_bytes_make_anything_but_records_row_errors_or_one_refusal(content, name):
     for whole in (content, HEADER + content, b'{"data": [' + content):
@@ -222,7 +221,6 @@ def test_no_bytes_make_anything_but_records_row_errors_or_one_refusal(content, n
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\r"), max_size=8)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=6))
 def test_any_cells_come_back_as_they_were_written(rows):
     def quoted(cell):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import psycopg
@@ -101,7 +101,7 @@ def test_a_dispute_is_created_once_and_found_the_second_time():
     first = post(ann, "/disputes", FACTS)
     second = post(ann, "/disputes", FACTS)
     assert (first.status_code, second.status_code) == (201, 200)
-    assert first.json() == second.json()
+    assert second.json() == first.json() | {"differs": []}
     assert (first["ETag"], first["Location"]) == ('"1"', first.json()["links"]["self"])
     assert AuditEntry.objects.get().actor_label == "ann"
 
@@ -120,7 +120,7 @@ def test_the_representation_has_every_field():
             "opened_at": "2026-06-01T08:00:00+02:00",
             "due_at": "2027-01-01T00:00:00.000001Z",
             "external_due_at": "2027-02-01T00:00:00Z",
-            "materiality_usd": 57,
+            "materiality_usd": "57",
             "ladder": "default",
             "tier": "senior",
             "band": "high",
@@ -193,9 +193,11 @@ BAD_VALUES = [
     ("amount", ""),
     ("amount", True),
     ("amount", {"value": 1}),
+    ("amount", 10),
     ("amount", 10**40),
     ("materiality_usd", "9" * 19),
     ("materiality_usd", "x"),
+    ("materiality_usd", 57),
     ("currency", "XXX"),
     ("currency", "usd$"),
     ("currency", "\x00"),
@@ -233,6 +235,7 @@ BAD_VALUES = [
     ("due_at", 1777627800000),
     ("due_at", "infinity"),
     ("opened_at", "1899-01-01T00:00:00Z"),
+    ("opened_at", (datetime.now(UTC) + timedelta(days=365)).isoformat()),
     ("external_due_at", "soon"),
     ("due_at", "2026-05-01T09:30:00+99:00"),
     ("status", "resolved"),
@@ -253,16 +256,17 @@ def test_f133_f134_f135_a_bad_value_is_422_naming_the_field_and_nothing_is_store
     assert not Dispute.objects.exists()
 
 
-def test_an_amount_with_a_point_as_a_json_number_is_refused_with_what_to_send():
+@pytest.mark.parametrize("number", ["129.10", "129.0", "129", "0"])
+def test_an_amount_as_a_json_number_is_refused_with_what_to_send(number):
     answer = post(
         caller(person("ann", "standard")),
         "/disputes",
-        '{"reference": "r", "currency": "USD", "amount": 129.10}',
+        f'{{"reference": "r", "currency": "USD", "amount": {number}}}',
     )
     assert answer.status_code == 422
-    (error,) = answer.json()["errors"]
-    assert error["field"] == "amount"
-    assert 'a string such as "129.00"' in error["message"]
+    assert answer.json()["errors"] == [
+        {"field": "amount", "message": 'must be a string such as "129.00", not a number'}
+    ]
 
 
 def test_a_naive_instant_is_refused_with_what_to_add():
@@ -687,13 +691,6 @@ def test_the_description_names_every_refusal_and_every_reference_leads_somewhere
 def test_a_created_id_is_a_uuid_in_canonical_form():
     seen = post(caller(person("ann", "standard")), "/disputes", FACTS).json()["id"]
     assert str(UUID(seen)) == seen
-
-
-def test_a_body_in_chunks_is_refused_and_not_taken_for_an_empty_one():
-    answer = post(
-        caller(person("ann", "standard")), "/disputes", {}, HTTP_TRANSFER_ENCODING="chunked"
-    )
-    assert (answer.status_code, answer.json()["code"]) == (411, "length_required")
 
 
 def test_a_missing_body_is_called_the_body():

@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.conf import settings
+from django.core.management.base import CommandError
 from django.core.management.commands import migrate
 from django.db import DEFAULT_DB_ALIAS, connections
+
+from disputes.commands import COULD_NOT
 
 OWNER = "owner"
 
@@ -27,6 +30,14 @@ def default_is_owner() -> Iterator[None]:
 
 class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self._migrate(*args, **options)
+        except CommandError as refusal:
+            # Django's own 1 is what `--check` says of migrations that are missing.
+            refusal.returncode = COULD_NOT
+            raise
+
+    def _migrate(self, *args: Any, **options: Any) -> None:
         if OWNER not in settings.DATABASES or options["database"] not in (OWNER, DEFAULT_DB_ALIAS):
             super().handle(*args, **options)
             return

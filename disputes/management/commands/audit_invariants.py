@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from disputes.commands import SOMETHING_WRONG
 from disputes.invariants import NAMES, broken
 
 
@@ -28,4 +29,4 @@ class Command(BaseCommand):
                     self.stdout.write(f"  {example}")
             self.stdout.write(f"{len(NAMES)} invariants checked, {len(found)} broken")
         if found:
-            sys.exit(1)
+            sys.exit(SOMETHING_WRONG)

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from disputes.anchor_files import write_chain
 from disputes.anchors import stored_chain
+from disputes.commands import COULD_NOT
 
 
 class Command(BaseCommand):
@@ -32,10 +33,15 @@ class Command(BaseCommand):
         chain = stored_chain(since=since)
         if name == "-":
             anchors = write_chain(chain, lambda text: self.stdout.write(text, ending=""))
+            self.stdout.flush()
             sys.stderr.write(f"{anchors} anchors\n")
             return
-        target = Path(name)
         try:
+            # What a link names is replaced, not the link; a device or a pipe is never replaced.
+            target = Path(name).resolve()
+            if target.exists() and not target.is_file():
+                said = f"{name} is no file; - writes to standard output"
+                raise CommandError(said, returncode=COULD_NOT)
             with tempfile.NamedTemporaryFile(
                 "w", dir=target.parent, prefix=f".{target.name}-", encoding="utf-8", delete=False
             ) as half:
@@ -48,5 +54,6 @@ class Command(BaseCommand):
                     os.unlink(half.name)
                     raise
         except OSError as error:
-            raise CommandError(f"{name} cannot be written: {error}") from None
+            said = f"{name} cannot be written: {error}"
+            raise CommandError(said, returncode=COULD_NOT) from None
         self.stdout.write(f"{anchors} anchors written to {name}")

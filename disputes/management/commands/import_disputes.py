@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 
+from disputes.commands import COULD_NOT, INTERRUPTED, SOMETHING_WRONG, OutputLost
 from disputes.exceptions import LadderError
 from disputes.intake.effects import Effect
 from disputes.intake.facts import Outcome
@@ -22,9 +23,9 @@ from disputes.intake.reports import JsonReport, ProgressBar, Report, TextReport
 from disputes.ladders import live_tiers
 
 STDIN = "-"
-SOME_REFUSED, UNREADABLE, INTERRUPTED = 1, 2, 130
 NOT_READ = "not read"
 AGAIN = "what is in stays in; run the same command again to complete it"
+NO_REPORT = "The report is incomplete, the import is not: run the same command again for a report."
 
 
 class Command(BaseCommand):
@@ -34,9 +35,12 @@ class Command(BaseCommand):
         "Import disputes from CSV, TSV, JSON or JSON Lines files. A bad row is reported with its "
         "line and field while the rest goes in; a second run of the same file changes nothing. "
         "Exit code: 0 every row went in, 1 some rows were refused, 2 a file cannot be read or its "
-        "columns need a --mapping. With --json each file gives one line: an object with `counts` "
-        "and `records`."
+        "columns need a --mapping, or the report cannot be written (an import goes on without it, "
+        "a dry run stops). With --json each file gives one line: an object with `counts` and "
+        "`records`."
     )
+
+    report_lost = False
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("files", nargs="+", metavar="FILE", help="a path, or - for stdin")
@@ -59,17 +63,19 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="a report for machines")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["ladder"]:
+        if options["ladder"] is not None:
             refuse_unknown_ladder(options["ladder"])
         refused = not_read = 0
         for name in options["files"]:
             counts = self._import(name, options)
             refused += counts[Effect.REFUSED]
             not_read += counts[NOT_READ]
-        if not_read:
-            raise CommandError(f"Files that were not read: {not_read}.", returncode=UNREADABLE)
-        if refused:
-            raise CommandError(f"Rows that were refused: {refused}.", returncode=SOME_REFUSED)
+        said = [f"Files that were not read: {not_read}."] if not_read else []
+        said += [f"Rows that were refused: {refused}."] if refused else []
+        said += [NO_REPORT] if self.report_lost else []
+        if said:
+            code = COULD_NOT if not_read or self.report_lost else SOMETHING_WRONG
+            raise CommandError(" ".join(said), returncode=code)
 
     def _import(self, name: str, options: dict[str, Any]) -> Counter[str]:
         """Import one file and print its report; returns the counts, or NOT_READ."""
@@ -83,7 +89,7 @@ class Command(BaseCommand):
                 error=problem.strerror or str(problem),
                 error_outcome=Outcome.REFUSE,
             )
-            return self._refused(name, parsed, report)
+            return self._refused(name, parsed, options)
         with contextlib.closing(file):
             parsed = open_records(
                 file,
@@ -94,7 +100,7 @@ class Command(BaseCommand):
                 source=options["source"],
             )
             if parsed.error is not None:
-                return self._refused(name, parsed, report)
+                return self._refused(name, parsed, options)
             report.begin(name, parsed)
             bar = ProgressBar(sys.stderr, file=file)
             try:
@@ -104,7 +110,7 @@ class Command(BaseCommand):
                 raise CommandError(said, returncode=INTERRUPTED) from None
             except OperationalError as problem:
                 said = f"PostgreSQL failed after {counts['records']} records of {name}: {AGAIN}."
-                raise CommandError(f"{said}\n{problem}", returncode=UNREADABLE) from problem
+                raise CommandError(f"{said}\n{problem}", returncode=COULD_NOT) from problem
         report.end(counts)
         return counts
 
@@ -131,19 +137,34 @@ class Command(BaseCommand):
             if stored.error is not None:
                 bar.clear()
                 error = stored.error
-                self.stderr.write(f"{name}:{error.line}: {error.field}: {error.message}")
+                where = f"{error.field}: " if error.field else ""
+                self.stderr.write(f"{name}:{error.line}: {where}{error.message}")
 
-    def _refused(self, name: str, parsed: ParsedFile, report: Report) -> Counter[str]:
-        report.begin(name, parsed)
-        report.end(Counter())
+    def _refused(self, name: str, parsed: ParsedFile, options: dict[str, Any]) -> Counter[str]:
+        if options["json"]:
+            report = self._report(options)
+            report.begin(name, parsed)
+            report.end(Counter())
         self.stderr.write(f"{name}: {parsed.error}")
         if parsed.error_outcome is Outcome.NEEDS_MAPPING:
             self.stderr.write("Say which column holds it: --mapping COLUMN=FIELD")
         return Counter({NOT_READ: 1})
 
     def _report(self, options: dict[str, Any]) -> Report:
-        write = partial(self.stdout.write, ending="")
+        write = partial(self._tell, stop=options["dry_run"])
         return JsonReport(write) if options["json"] else TextReport(write, options["dry_run"])
+
+    def _tell(self, text: str, *, stop: bool) -> None:
+        """Print a piece of the report. Deadlines run: an import does not wait for a full disk."""
+        try:
+            self.stdout.write(text, ending="")
+            if text.endswith("\n"):
+                self.stdout.flush()
+        except OutputLost as lost:
+            if stop:
+                raise
+            self.report_lost = True
+            self.stderr.write(f"The report cannot be written ({lost}); the import goes on.")
 
 
 def refuse_unknown_ladder(slug: str) -> None:
@@ -151,7 +172,7 @@ def refuse_unknown_ladder(slug: str) -> None:
     try:
         live_tiers(slug)
     except LadderError as refusal:
-        raise CommandError(str(refusal), returncode=UNREADABLE) from None
+        raise CommandError(str(refusal), returncode=COULD_NOT) from None
 
 
 def column_and_field(text: str) -> tuple[str, str]:

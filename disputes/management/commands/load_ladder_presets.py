@@ -1,10 +1,12 @@
 """Owns `manage.py load_ladder_presets`; its promise: a ladder that exists is left as it is."""
 
+from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from disputes.clock import database_now
+from disputes.commands import COULD_NOT
 from disputes.ladders import create_ladder
 from disputes.presets import Preset, preset_slugs, read_preset
 
@@ -28,7 +30,8 @@ class Command(BaseCommand):
         unknown = [slug for slug in options["slugs"] if slug not in known]
         if unknown:
             raise CommandError(
-                f"No ladder named {', '.join(unknown)} is shipped. There are: {', '.join(known)}."
+                f"No ladder named {', '.join(unknown)} is shipped. There are: {', '.join(known)}.",
+                returncode=COULD_NOT,
             )
         for preset in map(read_preset, options["slugs"] or known):
             if options["list"]:
@@ -43,5 +46,12 @@ class Command(BaseCommand):
 
 def summary(preset: Preset) -> str:
     """The ladder on one line, with its spans."""
-    tiers = ", ".join(f"{tier.name} {tier.sla}" for tier in preset.tiers)
+    tiers = ", ".join(f"{tier.name} {span_words(tier.sla)}" for tier in preset.tiers)
     return f"{preset.slug} ({preset.label}): {tiers}"
+
+
+def span_words(span: timedelta) -> str:
+    """As people write it: 1 day, 2 hours 30 minutes."""
+    minutes = int(span.total_seconds()) // 60
+    parts = ((minutes // 1440, "day"), (minutes // 60 % 24, "hour"), (minutes % 60, "minute"))
+    return " ".join(f"{number} {unit}{'s'[: number != 1]}" for number, unit in parts if number)

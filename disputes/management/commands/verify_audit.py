@@ -18,7 +18,8 @@ from disputes.anchor_checks import (
     verify_stored,
 )
 from disputes.anchor_files import NotAnAnchorFile, read_chain
-from disputes.models import Anchor, AnchoredHead, AuditEntry, Dispute
+from disputes.commands import COULD_NOT, SOMETHING_WRONG
+from disputes.models import Anchor
 
 SHOWN_EVERY = 500
 
@@ -29,7 +30,7 @@ class Command(BaseCommand):
     help = (
         "Verify the audit log: gapless versions, hashes, the log adding up to each row, and "
         "everything that was anchored still being there. The first bad entry of each dispute is "
-        "named; exit 1 if there is one."
+        "named; exit 1 if there is one, 2 if it could not be verified."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,23 +43,27 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: object, **options: object) -> None:
-        dispute_id = _dispute_id(options["dispute"]) if options["dispute"] else None
-        file = str(options["anchors"] or "")
-        if dispute_id and file:
-            raise CommandError("Give either --dispute or --anchors.")
+        dispute_id = None if options["dispute"] is None else _dispute_id(options["dispute"])
+        file = None if options["anchors"] is None else str(options["anchors"])
+        if dispute_id and file is not None:
+            raise CommandError("Give either --dispute or --anchors.", returncode=COULD_NOT)
         self.verified = 0
         self.show = sys.stderr.isatty() and not options["json"]
         try:
             faults, of_anchors = first_faults(self._findings(dispute_id, file))
         except NotAnAnchorFile as refusal:
-            raise CommandError(f"{file}: {refusal}", returncode=2) from None
+            raise CommandError(f"{file}: {refusal}", returncode=COULD_NOT) from None
         except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"{file} cannot be read: {error}", returncode=2) from None
+            said = f"{file} cannot be read: {error}"
+            raise CommandError(said, returncode=COULD_NOT) from None
+        if dispute_id and not self.verified and not faults:
+            # One that is gone is not unknown, as long as something remembers it.
+            raise CommandError(f"there is no dispute {dispute_id}", returncode=COULD_NOT)
         self._report(faults, of_anchors, as_json=bool(options["json"]))
         if faults or of_anchors:
-            sys.exit(1)
+            sys.exit(SOMETHING_WRONG)
 
-    def _findings(self, dispute_id: UUID | None, file: str) -> Iterator[Finding | None]:
+    def _findings(self, dispute_id: UUID | None, file: str | None) -> Iterator[Finding | None]:
         for fault in audit.verify(dispute_id):
             self.verified += 1
             yield fault
@@ -70,7 +75,7 @@ class Command(BaseCommand):
         yield from verify_stored()
         if file == "-":
             yield from verify_exported(read_chain(sys.stdin))
-        elif file:
+        elif file is not None:
             with Path(file).open(encoding="utf-8") as lines:
                 yield from verify_exported(read_chain(lines))
 
@@ -104,14 +109,6 @@ class Command(BaseCommand):
 
 def _dispute_id(text: object) -> UUID:
     try:
-        dispute_id = UUID(str(text))
+        return UUID(str(text))
     except ValueError:
-        raise CommandError(f"{text} is not a dispute id") from None
-    # One that is gone is not unknown, as long as something remembers it.
-    if not (
-        Dispute.objects.filter(pk=dispute_id).exists()
-        or AuditEntry.objects.filter(dispute=dispute_id).exists()
-        or AnchoredHead.objects.filter(dispute_id=dispute_id).exists()
-    ):
-        raise CommandError(f"there is no dispute {dispute_id}")
-    return dispute_id
+        raise CommandError(f"{text} is not a dispute id", returncode=COULD_NOT) from None

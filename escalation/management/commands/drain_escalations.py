@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from disputes.clock import database_now
+from disputes.commands import COULD_NOT
 from disputes.exceptions import LadderError
 from disputes.ladders import live_tiers
 from disputes.models import Tier
@@ -25,14 +26,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["limit"] is not None and options["limit"] < 1:
-            raise CommandError("--limit must be at least 1")
-        if options["ladder"]:
+            raise CommandError("--limit must be at least 1", returncode=COULD_NOT)
+        if options["ladder"] is not None:
             try:
                 live_tiers(options["ladder"])
             except LadderError as error:
-                raise CommandError(str(error)) from error
-        if options["tier"] and not Tier.objects.filter(slug=options["tier"]).exists():
-            raise CommandError(f"no ladder has a tier {options['tier']!r}")
+                raise CommandError(str(error), returncode=COULD_NOT) from error
+        if options["tier"] is not None and not Tier.objects.filter(slug=options["tier"]).exists():
+            said = f"no ladder has a tier {options['tier']!r}"
+            raise CommandError(said, returncode=COULD_NOT)
         if options["dry_run"]:
             self._report({"due": self._due(options)}, options, "due, nothing written")
             return

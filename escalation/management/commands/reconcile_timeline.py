@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from redis.exceptions import RedisError, ResponseError
 
+from disputes.commands import COULD_NOT, SOMETHING_WRONG
 from escalation import timeline_survey as survey
 from escalation.reconcile import Drift, compare, rebuild, repair
 
@@ -32,14 +33,16 @@ class Command(BaseCommand):
             if not options["check"] and not drift.is_clean:
                 repair(drift)
         except ResponseError as error:
-            raise CommandError(f"The timeline cannot be used: {error}", returncode=2) from error
+            raise CommandError(
+                f"The timeline cannot be used: {error}", returncode=COULD_NOT
+            ) from error
         except survey.LayoutMismatch as error:
-            raise CommandError(str(error), returncode=2) from error
+            raise CommandError(str(error), returncode=COULD_NOT) from error
         except (RedisError, OSError) as error:
-            raise CommandError(f"Redis cannot be reached: {error}", returncode=2) from error
+            raise CommandError(f"Redis cannot be reached: {error}", returncode=COULD_NOT) from error
         self._report(drift, built=built, as_json=bool(options["json"]))
         if options["check"] and (not drift.is_clean or not built):
-            sys.exit(1)
+            sys.exit(SOMETHING_WRONG)
 
     def _progress(self, done: int) -> None:
         self.stderr.write(f"\rrebuilding: {done} disputes", ending="")

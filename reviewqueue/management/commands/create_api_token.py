@@ -4,7 +4,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 
+from disputes.commands import COULD_NOT, OutputLost
 from disputes.permissions import User
 from reviewqueue.models import ApiToken
 from reviewqueue.tokens import issue
@@ -29,9 +31,17 @@ class Command(BaseCommand):
     def handle(self, *args: object, **options: Any) -> None:
         user = User.objects.filter(username=options["username"]).first()
         if user is None:
-            raise CommandError(f"There is no user {options['username']!r}.")
+            said = f"There is no user {options['username']!r}."
+            raise CommandError(said, returncode=COULD_NOT)
         longest = ApiToken._meta.get_field("name").max_length or 0
         if not options["name"].strip() or len(options["name"]) > longest:
-            raise CommandError(f"--name takes 1 to {longest} characters.")
-        _, secret = issue(user, name=options["name"], scopes=options["scope"])
-        self.stdout.write(secret)
+            raise CommandError(f"--name takes 1 to {longest} characters.", returncode=COULD_NOT)
+        try:
+            # A token exists only if its secret was written: nobody could ever use it otherwise.
+            with transaction.atomic():
+                _, secret = issue(user, name=options["name"], scopes=options["scope"])
+                self.stdout.write(secret)
+                self.stdout.flush()
+        except OutputLost as lost:
+            said = f"The secret could not be shown ({lost}), so there is no token."
+            raise CommandError(said, returncode=COULD_NOT) from None
