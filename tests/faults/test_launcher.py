@@ -103,7 +103,12 @@ def notes(stack: Stack) -> tuple[list[str], bytes | None]:
 def test_a_stopped_launcher_exits_0_and_leaves_no_process(
     launcher: Launcher, signum: signal.Signals
 ) -> None:
-    process, _ = launcher.up()
+    # Under nohup the suite ignores SIGHUP, and the launcher would inherit that.
+    before = signal.signal(signum, signal.SIG_DFL)
+    try:
+        process, _ = launcher.up()
+    finally:
+        signal.signal(signum, before)
     process.send_signal(signum)
     output, _ = process.communicate(timeout=DOWN_TIMEOUT_S)
     assert process.returncode == 0, output
