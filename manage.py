@@ -11,7 +11,7 @@ from django.core.management.base import SystemCheckError
 from django.db import InterfaceError, OperationalError
 
 from config import demo
-from disputes.commands import COULD_NOT, OutputLost, guard_streams
+from disputes.commands import COULD_NOT, INTERRUPTED, OutputLost, guard_streams
 
 
 def main() -> None:
@@ -42,7 +42,13 @@ def run() -> None:
         # Django's own code for bad settings is 1; only `check` was asked about them.
         if isinstance(end.__context__, SystemCheckError) and sys.argv[1] != "check":
             sys.exit(COULD_NOT)
+        # A name that is no command.
+        if isinstance(end.__context__, KeyError):
+            sys.exit(COULD_NOT)
         raise
+    except KeyboardInterrupt:
+        sys.stderr.write("Stopped.\n")
+        sys.exit(INTERRUPTED)
     except ImproperlyConfigured as problem:
         could_not(f"Cannot start: {problem}")
     except (OperationalError, InterfaceError) as problem:

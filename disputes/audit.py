@@ -158,7 +158,7 @@ def verify_dispute(
             return Fault(
                 dispute.id, dispute.version, f"{name} is {value!r}, the log says {folded[name]!r}"
             )
-    if stray := [version for version in notes if version > len(entries)]:
+    if stray := [version for version in notes if not 1 <= version <= len(entries)]:
         return Fault(dispute.id, min(stray), "there is a note and no entry")
     return None
 
@@ -168,7 +168,7 @@ def _wrong_note(entry: AuditEntry, note: Note | None) -> str:
     if note is None:
         return "its note is missing" if entry.reason.startswith(DIGEST) else ""
     if note.erased_at and entry.reason.startswith(DIGEST):
-        return "its note was erased and has a text" if note.text else ""
+        return "its note was erased and has a text" if note.text or note.salt else ""
     if digest_of_note(note.salt, note.text) != entry.reason:
         return "its note was altered after it was written"
     return ""

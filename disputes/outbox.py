@@ -15,7 +15,7 @@ from django.db.models import F, Q
 
 from disputes.failpoints import failpoint
 from disputes.models import Dispute, Notification, Queue
-from disputes.transitions.attempts import limit_lock_waits
+from disputes.transitions.attempts import in_passing, limit_lock_waits
 
 # Channels that reach a person; every other channel is an endpoint that stands for the queue.
 PERSONAL_CHANNELS = frozenset({"email"})
@@ -258,7 +258,7 @@ def confirm_wanted(messages: Sequence[Notification], *, now: datetime) -> list[N
     disputes = Dispute.objects.in_bulk([message.dispute_id for message in messages])
     for message in messages:
         message.dispute = disputes[message.dispute_id]
-    return _cancel_unwanted(messages, now=now)
+    return in_passing(lambda: _cancel_unwanted(messages, now=now), otherwise=[])
 
 
 def _claimed(messages: Sequence[Notification]) -> Q:
@@ -279,8 +279,11 @@ def hand_back(
     """
     messages = confirm_wanted(messages, now=now)
     changes: dict[str, object] = {"not_before": not_before} if not_before else {}
-    return Notification.objects.filter(_claimed(messages)).update(
-        status=Notification.Status.PENDING, attempts=F("attempts") - 1, **changes
+    return in_passing(
+        lambda: Notification.objects.filter(_claimed(messages)).update(
+            status=Notification.Status.PENDING, attempts=F("attempts") - 1, **changes
+        ),
+        otherwise=0,
     )
 
 
@@ -304,8 +307,11 @@ def fail_waiting(
     channel: str, *, claimed: Sequence[Notification], error: str, now: datetime
 ) -> int:
     """Fail, without sending, what waits for a channel that takes no more; replay brings it back."""
-    Notification.objects.filter(_claimed(claimed)).update(
-        status=Notification.Status.FAILED, finished_at=now, last_error=error[:500]
+    in_passing(
+        lambda: Notification.objects.filter(_claimed(claimed)).update(
+            status=Notification.Status.FAILED, finished_at=now, last_error=error[:500]
+        ),
+        otherwise=0,
     )
     with connection.cursor() as cursor:
         cursor.execute(
@@ -319,13 +325,20 @@ def fail_waiting(
 
 
 def mark_sent(messages: Sequence[Notification], *, now: datetime) -> int:
-    """The channel took them: a fact that is never un-said, whoever held the claim."""
-    with transaction.atomic(durable=True):
-        return (
-            Notification.objects.filter(pk__in=[message.pk for message in messages])
-            .exclude(status=Notification.Status.SENT)
-            .update(status=Notification.Status.SENT, finished_at=now, last_error="")
+    """The channel took them: a fact that is never un-said, whoever held the claim.
+
+    One whose row somebody has locked stays claimed and is sent again when the claim has run out.
+    """
+    rows = Notification.objects.exclude(status=Notification.Status.SENT)
+    return sum(
+        in_passing(
+            lambda pk=message.pk: rows.filter(pk=pk).update(  # type: ignore[misc]
+                status=Notification.Status.SENT, finished_at=now, last_error=""
+            ),
+            otherwise=0,
         )
+        for message in messages
+    )
 
 
 def mark_unsent(
@@ -337,7 +350,8 @@ def mark_unsent(
     claim that failed may say so; a later claim's row is left alone. Returns the status that the
     message has now, or nothing where it was left alone.
     """
-    with transaction.atomic(durable=True):
+
+    def marked() -> str:
         current = (
             Notification.objects.select_for_update(of=("self",))
             .select_related("dispute")
@@ -359,6 +373,8 @@ def mark_unsent(
             current.status, current.not_before = Notification.Status.PENDING, retry_at
         current.save(update_fields=["status", "not_before", "finished_at", "last_error"])
         return current.status
+
+    return in_passing(marked, otherwise="")
 
 
 def pending_count(*, now: datetime) -> int:

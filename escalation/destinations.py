@@ -8,8 +8,7 @@ import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db import transaction
-
+from disputes.transitions.attempts import in_passing
 from escalation import webhooks
 from escalation.models import Destination
 
@@ -30,7 +29,8 @@ def note_trouble(
     name: str, *, error: str, asked_to_wait_s: float | None, now: datetime
 ) -> datetime:
     """One more failure in a row: rest until the returned instant."""
-    with transaction.atomic(durable=True):
+
+    def noted() -> datetime:
         row, _ = Destination.objects.select_for_update().get_or_create(name=name)
         row.failures += 1
         row.failing_since = row.failing_since or now
@@ -39,24 +39,30 @@ def note_trouble(
         rests_until = max(row.rests_until or now, now + timedelta(seconds=rest_s))
         row.rests_until, row.reason = rests_until, error[:500]
         row.save()
+        return rests_until
+
+    rests_until = in_passing(noted, otherwise=now)
     log.warning(
-        "notification.destination_rests",
-        extra={"channel": name, "failures": row.failures, "until": rests_until.isoformat()},
+        "notification.destination_rests", extra={"channel": name, "until": rests_until.isoformat()}
     )
     return rests_until
 
 
 def note_success(name: str) -> None:
     """It works: what was held against it is forgotten, except that it was switched off."""
-    Destination.objects.filter(pk=name, failures__gt=0).update(
-        failures=0, failing_since=None, rests_until=None, reason=""
-    )
+    bad = Destination.objects.filter(pk=name, failures__gt=0)
+    if bad.exists():
+        in_passing(
+            lambda: bad.update(failures=0, failing_since=None, rests_until=None, reason=""),
+            otherwise=0,
+        )
 
 
 def switch_off(name: str, *, reason: str, now: datetime) -> None:
     """Nothing more goes there until somebody switches it on."""
-    Destination.objects.update_or_create(
-        name=name, defaults={"disabled_at": now, "reason": reason[:500]}
+    defaults = {"disabled_at": now, "reason": reason[:500]}
+    in_passing(
+        lambda: Destination.objects.update_or_create(name=name, defaults=defaults), otherwise=None
     )
     log.error("notification.destination_disabled", extra={"channel": name, "reason": reason[:200]})
 

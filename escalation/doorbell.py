@@ -39,7 +39,8 @@ def mend_queues(*, client: Redis | None = None) -> list[str]:
     client = client or bell_client()
     wanted = {"rq:queues": b"set", "rq:workers": b"set"}
     for queue in JOBS:
-        wanted |= {f"rq:queue:{queue}": b"list", f"rq:workers:{queue}": b"set"}
+        wanted |= {f"rq:queue:{queue}": b"list", f"rq:queue:{queue}:intermediate": b"list"}
+        wanted[f"rq:workers:{queue}"] = b"set"
         wanted |= {f"rq:{registry}:{queue}": b"zset" for registry in REGISTRIES}
     pipeline = client.pipeline(transaction=False)
     for name in wanted:

@@ -4,8 +4,7 @@ import logging
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db import transaction
-
+from disputes.transitions.attempts import in_passing
 from escalation.conf import conf
 from escalation.models import Failure
 
@@ -16,10 +15,14 @@ FIRST_PAUSE = timedelta(seconds=10)
 PARKED_PAUSE = timedelta(hours=1)
 
 
-def put_off(dispute_id: UUID, *, error: Exception, now: datetime) -> Failure:
-    """Count a failed promotion and leave the dispute out for a while, longer each time."""
+def put_off(dispute_id: UUID, *, error: Exception, now: datetime) -> Failure | None:
+    """Count a failed promotion and leave the dispute out for a while, longer each time.
+
+    None where somebody else is about to: the dispute is tried again meanwhile.
+    """
     reason = f"{type(error).__name__}: {error}".replace("\x00", "")[:500]
-    with transaction.atomic(durable=True):
+
+    def counted() -> Failure | None:
         failure, _ = Failure.objects.select_for_update().get_or_create(
             pk=dispute_id,
             defaults={"until": now, "reason": reason, "first_at": now, "last_at": now},
@@ -32,17 +35,20 @@ def put_off(dispute_id: UUID, *, error: Exception, now: datetime) -> Failure:
         pause = PARKED_PAUSE if parked else FIRST_PAUSE * 2 ** min(failure.attempts - 1, 9)
         failure.until = now + min(pause, PARKED_PAUSE)
         failure.save()
-    log.error(
-        "escalation.parked" if parked else "escalation.put_off",
-        extra={"dispute_id": str(dispute_id), "attempts": failure.attempts, "reason": reason},
-    )
+        return failure
+
+    failure = in_passing(counted, otherwise=None)
+    if failure:
+        log.error(
+            "escalation.parked" if failure.parked_at else "escalation.put_off",
+            extra={"dispute_id": str(dispute_id), "attempts": failure.attempts, "reason": reason},
+        )
     return failure
 
 
 def forget(ids: list[UUID]) -> int:
     """A promotion worked, or an operator wants another try now: the failures are over."""
-    deleted, _ = Failure.objects.filter(pk__in=ids).delete()
-    return deleted
+    return in_passing(lambda: Failure.objects.filter(pk__in=ids).delete()[0], otherwise=0)
 
 
 def left_out(ids: list[UUID], *, now: datetime) -> set[UUID]:

@@ -7,6 +7,7 @@ import socket
 import threading
 from datetime import datetime
 
+from disputes.transitions.attempts import in_passing
 from escalation.models import Heartbeat
 
 
@@ -34,6 +35,8 @@ def process_name(kind: str) -> str:
 
 def beat(name: str, *, kind: str, now: datetime, detail: dict[str, object]) -> None:
     """Say that this process lives, by Postgres' clock."""
-    Heartbeat.objects.update_or_create(
-        name=name[:120], defaults={"kind": kind, "at": now, "detail": detail}
+    defaults = {"kind": kind, "at": now, "detail": detail}
+    in_passing(
+        lambda: Heartbeat.objects.update_or_create(name=name[:120], defaults=defaults),
+        otherwise=None,
     )

@@ -21,6 +21,7 @@ from disputes.anchors import anchor_duty
 from disputes.clock import database_now
 from disputes.failpoints import failpoint
 from disputes.rules import microseconds
+from disputes.transitions.attempts import in_passing
 from escalation import timeline
 from escalation import timeline_survey as survey
 from escalation.conf import conf
@@ -284,15 +285,14 @@ def furthest_plan(now: datetime, interval_s: float) -> datetime:
 def take_turn(name: str, *, now: datetime, interval_s: float) -> bool:
     """Whether it is this process' turn to run the duty: one process an interval gets True."""
     is_due = Q(next_at__lte=now) | Q(next_at__gt=furthest_plan(now, interval_s))
-    moved = DutyTurn.objects.filter(is_due, name=name).update(
-        next_at=now + timedelta(seconds=interval_s)
-    )
-    if moved:
-        return True
-    _, created = DutyTurn.objects.get_or_create(
-        name=name, defaults={"next_at": now + timedelta(seconds=interval_s)}
-    )
-    return created
+    next_at = now + timedelta(seconds=interval_s)
+
+    def taken() -> bool:
+        if DutyTurn.objects.filter(is_due, name=name).update(next_at=next_at):
+            return True
+        return DutyTurn.objects.get_or_create(name=name, defaults={"next_at": next_at})[1]
+
+    return in_passing(taken, otherwise=False)
 
 
 def _run_duty(name: str, *, now: datetime) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -304,3 +305,39 @@ def test_a_message_that_is_not_there_or_not_failed_is_named(ada) -> None:
     done = run(["replay_notifications", "999999", str(waiting.pk)])
     assert done.returncode == 1
     assert done.stderr == f"999999: no such message\n{waiting.pk}: not failed but pending\n"
+
+
+def test_a_name_that_is_no_command_exits_with_2() -> None:
+    done = run(["nosuch"])
+    assert (done.returncode, "Unknown command" in done.stderr) == (2, True)
+
+
+def test_links_in_a_circle_are_no_place_to_write_to(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+    done = run(["export_anchors", str(tmp_path / "one")])
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_in_the_middle_of_any_command_is_130_and_a_line(tmp_path: Path) -> None:
+    default_ladder()
+    opened()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    environment = {**os.environ, "DATABASE_URL": url_here()}
+    environment["FAILPOINTS"] = f"verify.rows_read=block:{gate}"
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "verify_audit"],
+        cwd=BASE_DIR,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # Opened for writing only once it stands there, reading.
+    with gate.open("w"):
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "Stopped.\n")

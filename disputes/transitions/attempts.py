@@ -1,5 +1,6 @@
 """Runs one change as an outermost transaction, again where Postgres says that is safe."""
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
@@ -8,6 +9,8 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from disputes.exceptions import Busy, DisputeNotFound, LostRace
 from disputes.models import Dispute
+
+log = logging.getLogger(__name__)
 
 TRIES = 3
 # Longer than any batch holds its rows; a person never waits longer than TRIES times this.
@@ -85,6 +88,23 @@ def in_attempts(change: Callable[[int], T]) -> T:
             if number == TRIES:
                 raise Busy("the dispute is being changed by others; try again") from error
     raise AssertionError("unreachable")
+
+
+def in_passing(change: Callable[[], T], otherwise: T) -> T:
+    """Bookkeeping beside the work, as a short transaction of its own.
+
+    Where somebody else has its rows locked it is left undone, and `otherwise` is returned: no
+    deadline and no message waits for it.
+    """
+    try:
+        with transaction.atomic(durable=True):
+            limit_lock_waits()
+            return change()
+    except DatabaseError as error:
+        if not is_collision(error):
+            raise
+        log.warning("bookkeeping.passed_over", extra={"error": str(error)[:200]})
+        return otherwise
 
 
 def locked(dispute_id: UUID) -> Dispute:

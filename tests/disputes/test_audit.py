@@ -232,9 +232,11 @@ def test_a_note_that_was_erased_and_says_something_is_named(story):
     entries = list(AuditEntry.objects.filter(dispute=story).order_by("version"))
     notes = {note.version: note for note in Note.objects.filter(dispute=story)}
     assert verify_dispute(story, entries, notes) is None
-    notes[4].text, notes[4].erased_at = "forged", NOON
-    fault = verify_dispute(story, entries, notes)
-    assert (fault.version, fault.what) == (4, "its note was erased and has a text")
+    notes[4].erased_at = NOON
+    for text, salt in (("forged", ""), ("", notes[4].salt)):
+        notes[4].text, notes[4].salt = text, salt
+        fault = verify_dispute(story, entries, notes)
+        assert (fault.version, fault.what) == (4, "its note was erased and has a text")
 
 
 @pytest.mark.parametrize(
@@ -242,6 +244,7 @@ def test_a_note_that_was_erased_and_says_something_is_named(story):
     [
         (2, "its note was altered after it was written"),
         (9, "there is a note and no entry"),
+        (0, "there is a note and no entry"),
     ],
 )
 def test_a_note_that_no_entry_knows_of_is_named(version, what, story, tamper):

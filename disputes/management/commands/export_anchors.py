@@ -53,7 +53,7 @@ class Command(BaseCommand):
                 except BaseException:
                     os.unlink(half.name)
                     raise
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # the latter for links in a circle
             said = f"{name} cannot be written: {error}"
             raise CommandError(said, returncode=COULD_NOT) from None
         self.stdout.write(f"{anchors} anchors written to {name}")

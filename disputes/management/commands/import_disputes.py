@@ -106,7 +106,8 @@ class Command(BaseCommand):
             try:
                 self._import_rows(name, parsed, report, counts, bar=bar, options=options)
             except KeyboardInterrupt:
-                said = f"Stopped after {counts['records']} records of {name}: {AGAIN}."
+                said = f"Stopped after {counts['records']} records of {name}"
+                said += "." if options["dry_run"] else f": {AGAIN}."
                 raise CommandError(said, returncode=INTERRUPTED) from None
             except OperationalError as problem:
                 said = f"PostgreSQL failed after {counts['records']} records of {name}: {AGAIN}."
