@@ -432,6 +432,7 @@ def test_after_a_loss_of_redis_a_round_brings_everything_back():
     assert ready.reconcile_duty(now=NOON) == 0
 
 
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="counts a server's commands")
 @pytest.mark.usefixtures("_ladder")
 def test_a_round_on_a_healthy_system_writes_no_place():
     many(5)
