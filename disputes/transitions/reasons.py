@@ -7,7 +7,8 @@ LONGEST = 4000
 
 def optional_reason(reason: str) -> str:
     """A reason that may be empty. Raises InvalidInput for a text that cannot be kept."""
-    reason = reason.strip()
+    # Browsers end lines as the network does.
+    reason = reason.replace("\r\n", "\n").strip()
     if len(reason) > LONGEST:
         raise InvalidInput(f"the reason is longer than {LONGEST:,} characters", field="reason")
     if "\x00" in reason:

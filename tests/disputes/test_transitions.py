@@ -12,6 +12,7 @@ from disputes.transitions.deadlines import promote
 from disputes.transitions.facts import SourceFacts, apply_facts
 from disputes.transitions.moving import escalate, pause, resume, send_back
 from disputes.transitions.opening import open_dispute
+from disputes.transitions.reasons import optional_reason
 from disputes.transitions.resolving import approve, reopen, resolve, return_proposal
 from disputes.transitions.reviewing import acknowledge, assign, extend_hold, release
 from tests.disputes.stages import (
@@ -421,3 +422,7 @@ def test_a_value_that_cannot_be_kept_is_refused_by_name(field, value, people):
         open_dispute(new(**{field: value}), actor=SYSTEM, now=NOON)
     assert refusal.value.facts["field"] == field
     assert not AuditEntry.objects.exists()
+
+
+def test_lines_of_a_reason_end_as_text_does_whatever_the_browser_sends():
+    assert optional_reason("first\r\nsecond\r\n") == "first\nsecond"
