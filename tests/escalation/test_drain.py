@@ -191,7 +191,7 @@ def test_a_pause_with_an_end_moves_the_look_to_that_end():
 def test_a_connection_that_broke_without_a_code_is_nobodys_fault() -> None:
     """A client that reads half an answer has neither a code nor, at once, a closed connection."""
     default_ladder()
-    due = [overdue_dispute(n) for n in range(1, 6)]
+    due = overdue_dispute()
     breaks = [OperationalError("consuming input failed: server closed the connection")]
 
     def hook() -> None:
@@ -200,8 +200,8 @@ def test_a_connection_that_broke_without_a_code_is_nobodys_fault() -> None:
 
     failpoints.hooks["promote.selected"] = hook
     try:
-        assert drain(linger_s=0) == Counter(PROMOTED_TO_SENIOR=5)
+        assert drain(linger_s=0) == Counter(PROMOTED_TO_SENIOR=1)
     finally:
         failpoints.hooks.clear()
-    assert {again(d).tier.slug for d in due} == {"senior"}
+    assert again(due).tier.slug == "senior"
     assert not Failure.objects.exists()
