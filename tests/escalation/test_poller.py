@@ -1,8 +1,7 @@
 """When the poller looks, whom it rings, and what it hands over that Redis never heard of."""
 
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from uuid import uuid4
 
@@ -10,6 +9,7 @@ import pytest
 from django.db import InterfaceError, OperationalError
 from redis import Redis
 
+from config.processes import wait_until
 from disputes import failpoints
 from disputes.clock import database_now
 from disputes.models import AuditEntry, Dispute, Notification
@@ -237,11 +237,8 @@ def subscribers() -> int:
     return timeline_client().pubsub_numsub(keys().wake)[0][1]
 
 
-def until(condition) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+def until(condition: Callable[[], bool]) -> None:
+    assert wait_until(condition, timeout_s=TIMEOUT_S, every_s=0.01), "waited in vain"
 
 
 @pytest.mark.parametrize("place", ["poller.before_ring", "poller.after_ring", "poller.looked"])
